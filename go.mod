@@ -1,0 +1,3 @@
+module github.com/warmroute/router
+
+go 1.26

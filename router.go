@@ -1,0 +1,330 @@
+// Package router picks, for each prompt, the replica of a model that can
+// answer soonest: one that already holds the prompt's KV cache and is not too
+// busy.
+//
+// The package is the vocabulary that strategies, fleets and gateways share
+// ([Prompt], [Target], [Load], [Strategy], [Decision], [Outcome]) and the
+// [Router] that joins a strategy with a fleet: it chooses and counts in one
+// step, hands out a [Lease] for each request in flight, fails over, and reports
+// what became of it. It brings no HTTP layer, imports the standard library only
+// and starts no goroutine.
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Prompt is what decides where a request's KV cache may live. The zero Prompt
+// is an empty one: it can be routed, and nothing matches it.
+type Prompt struct {
+	// Model, Adapter and Salt are the scope: prompts of different scopes share
+	// no cache. Model is the name after aliases.
+	Model, Adapter, Salt string
+	// Session is the sticky-session key, "" for none.
+	Session string
+	// Text is the canonical conversation text that package prompt makes; ""
+	// where it is unknown.
+	Text string
+	// Tokens are the engine's own token ids, nil where they are unknown. They
+	// are not copied: the caller leaves them alone until the request has ended.
+	Tokens []uint32
+}
+
+// Scope returns one key for Model, Adapter and Salt. Different scopes have
+// different keys. The key is Model itself, without an allocation, where there is
+// neither adapter nor salt and Model does not begin with a zero byte.
+func (p Prompt) Scope() string {
+	if p.Adapter == "" && p.Salt == "" && !strings.HasPrefix(p.Model, "\x00") {
+		return p.Model
+	}
+	// Lengths before the parts make the join reversible, so no two scopes meet;
+	// the zero byte keeps it apart from every plain model.
+	b := make([]byte, 0, 2+2*6+len(p.Model)+len(p.Adapter)+len(p.Salt))
+	b = append(b, 0)
+	b = strconv.AppendInt(b, int64(len(p.Model)), 10)
+	b = append(b, ':')
+	b = append(b, p.Model...)
+	b = strconv.AppendInt(b, int64(len(p.Adapter)), 10)
+	b = append(b, ':')
+	b = append(b, p.Adapter...)
+	b = append(b, p.Salt...)
+	return string(b)
+}
+
+// Target is one replica of a model as a fleet offers it.
+type Target struct {
+	// ID names the replica for good. Callers pass the same string values call
+	// after call, so that a strategy may remember what it resolved them to.
+	ID string
+	// Weight is the capacity relative to the others; 0, negative and NaN mean 1.
+	// To drain a target, set State.
+	Weight float64
+	Load   Load
+	State  State
+	// Ref is the caller's own (an address, a rank, a connection). It is copied
+	// along and never read.
+	Ref any
+}
+
+// State says whether a target may be picked. The zero State is Ready, the only
+// one that may.
+type State uint8
+
+// The states of a target.
+const (
+	Ready     State = iota // may be picked
+	Unhealthy              // its probes fail
+	Cooling                // failed lately, or asked to be left alone for a while
+	Tripped                // its circuit breaker is open
+	Draining               // finishes what it has and takes nothing new
+)
+
+// String returns the state's name in snake case, fit for a metric label.
+func (s State) String() string {
+	switch s {
+	case Ready:
+		return "ready"
+	case Unhealthy:
+		return "unhealthy"
+	case Cooling:
+		return "cooling"
+	case Tripped:
+		return "tripped"
+	case Draining:
+		return "draining"
+	}
+	return "state_" + strconv.Itoa(int(s))
+}
+
+// Load is what a target has to do before it gets to us. The zero Load is an
+// unknown one.
+type Load struct {
+	// Known is false, with all other fields zero, where nothing is known.
+	Known bool
+	// InFlight is the number of requests that this process sent to the target
+	// and has not seen finish.
+	InFlight int
+	// Queued is the number of further requests at the engine, beyond InFlight,
+	// as last scraped.
+	Queued int
+	// Prefill is the number of tokens that this process sent and that still wait
+	// for prefill.
+	Prefill int
+}
+
+// Strategy chooses a target for a prompt. Its methods are safe for concurrent
+// use.
+type Strategy interface {
+	// Pick chooses one of targets; those that are not Ready are in the slice
+	// and are skipped. It does not block, do I/O, change targets or keep the
+	// slice, and may ignore a done ctx. Its error is ErrNoTarget where nothing
+	// could be picked.
+	Pick(ctx context.Context, p Prompt, targets []Target) (Decision, error)
+	// Record tells what became of a decision: Sent, then FirstToken where it is
+	// seen, then one final stage. It is called for one decision by one goroutine
+	// at a time, maybe not the one that picked. Without Sent nothing is learned,
+	// and nothing is taken back.
+	Record(d Decision, o Outcome)
+}
+
+// Explainer is an optional part of a Strategy.
+type Explainer interface {
+	// Explain appends every candidate to dst, best first, and returns it. It
+	// changes nothing: the next Pick is the one that would have been.
+	Explain(ctx context.Context, p Prompt, targets []Target, dst []Candidate) []Candidate
+}
+
+// Forgetter is an optional part of a Strategy.
+type Forgetter interface {
+	// Forget tells that the target with this ID is gone, or its cache is.
+	Forget(id string)
+}
+
+// Decision is what a strategy chose and why.
+type Decision struct {
+	Prompt Prompt
+	// Target is the chosen one as Pick saw it, before this request was counted.
+	Target Target
+	// Cached is the leading part of the prompt believed cached at Target, Length
+	// the whole prompt, both in Unit; 0 and the length where nothing is matched.
+	Cached, Length int
+	Unit           Unit
+	// Reason says why. The library's own values are stable and fit a metric
+	// label.
+	Reason Reason
+	// Memo is the strategy's own, carried from Pick to Record. It is nil in a
+	// Decision made by hand, which Record accepts.
+	Memo any
+}
+
+// Candidate is one target as Explain judges it.
+type Candidate struct {
+	Target Target
+	// Cached and Length are as in Decision.
+	Cached, Length int
+	Unit           Unit
+	// Score is 0..1, higher is better; NaN where the strategy gives none.
+	Score float64
+	// Reason says why the target is the one to take, or why it is not.
+	Reason Reason
+}
+
+// Unit is what Cached and Length count. The zero Unit is Bytes.
+type Unit uint8
+
+// The units.
+const (
+	Bytes  Unit = iota // bytes of Prompt.Text
+	Tokens             // ids of Prompt.Tokens
+)
+
+// String returns "bytes" or "tokens".
+func (u Unit) String() string {
+	if u == Tokens {
+		return "tokens"
+	}
+	return "bytes"
+}
+
+// Reason says why a target was chosen or passed over, in snake case.
+type Reason string
+
+// The reasons of the library's own strategies. The first group is found in
+// decisions and in the candidate that would be taken, the second only in
+// candidates that would not.
+const (
+	ReasonWarm          Reason = "warm"            // holds enough of the prompt
+	ReasonSpill         Reason = "spill"           // a warm target was overloaded, so another took it
+	ReasonCold          Reason = "cold"            // none held enough; the least loaded
+	ReasonEmpty         Reason = "empty_prompt"    // nothing to match; the least loaded
+	ReasonLeastLoad     Reason = "least_load"      // the least loaded
+	ReasonRoundRobin    Reason = "round_robin"     // its turn
+	ReasonRandom        Reason = "random"          // drawn
+	ReasonPowerOfTwo    Reason = "power_of_two"    // the less loaded of two drawn
+	ReasonHash          Reason = "consistent_hash" // the prompt's or the session's own place
+	ReasonHashOverflow  Reason = "hash_overflow"   // the own place was full; the next one that was not
+	ReasonAssigned      Reason = "assigned"        // somebody else chose
+	ReasonOnly          Reason = "only_target"     // no other was left
+	ReasonUnhealthy     Reason = "unhealthy"       // State is Unhealthy
+	ReasonCooling       Reason = "cooling"         // State is Cooling
+	ReasonTripped       Reason = "tripped"         // State is Tripped
+	ReasonDraining      Reason = "draining"        // State is Draining
+	ReasonNotReady      Reason = "not_ready"       // State is one that this version does not know
+	ReasonOverloaded    Reason = "overloaded"      // warm, and too busy
+	ReasonColder        Reason = "colder"          // holds less than the one to take, or less than enough
+	ReasonBusier        Reason = "busier"          // has more to do than the one to take
+	ReasonTied          Reason = "tied"            // as good as the one to take; the draw decides
+	ReasonNotItsTurn    Reason = "not_its_turn"    // round_robin: another one's turn
+	ReasonElsewhere     Reason = "elsewhere"       // consistent_hash: further along than the one to take
+	ReasonUnknownChoice Reason = ""                // the strategy is no Explainer
+)
+
+// ReasonOf returns the reason for which a target in state s is passed over, ""
+// for Ready.
+func ReasonOf(s State) Reason {
+	switch s {
+	case Ready:
+		return ""
+	case Unhealthy:
+		return ReasonUnhealthy
+	case Cooling:
+		return ReasonCooling
+	case Tripped:
+		return ReasonTripped
+	case Draining:
+		return ReasonDraining
+	}
+	return ReasonNotReady
+}
+
+// Stage is how far a request has come. The zero Stage says nothing: Record
+// ignores it, Lease.Done and Router.Do derive a final one.
+type Stage uint8
+
+// The stages. The last three are final.
+const (
+	Sent       Stage = iota + 1 // handed to the target
+	FirstToken                  // the first token of the reply was seen: prefill is over
+	Finished                    // the reply ended as it should
+	Failed                      // the target, or the way to it, failed
+	Canceled                    // the client went away or its time ran out
+)
+
+// Final reports whether s ends a request.
+func (s Stage) Final() bool { return s >= Finished && s <= Canceled }
+
+// String returns the stage's name in snake case, fit for a metric label.
+func (s Stage) String() string {
+	switch s {
+	case 0:
+		return "none"
+	case Sent:
+		return "sent"
+	case FirstToken:
+		return "first_token"
+	case Finished:
+		return "finished"
+	case Failed:
+		return "failed"
+	case Canceled:
+		return "canceled"
+	}
+	return "stage_" + strconv.Itoa(int(s))
+}
+
+// Outcome tells what became of a request.
+type Outcome struct {
+	Stage Stage
+	// Status is the HTTP status of the reply; 0: none came.
+	Status int
+	Err    error
+	// PromptTokens, CachedTokens and OutputTokens are what the engine reported;
+	// 0 where it is unknown.
+	PromptTokens, CachedTokens, OutputTokens int
+	// Reply is the canonical text of the reply's turn, as prompt.Reply collects
+	// it. The engine has cached it too.
+	Reply string
+	// RetryAfter is what a 429 or 503 asked for; 0: nothing.
+	RetryAfter time.Duration
+}
+
+// Retryable reports whether another target might do better: Failed with no
+// Status, 408, 429 or 5xx.
+func (o Outcome) Retryable() bool {
+	if o.Stage != Failed {
+		return false
+	}
+	return o.Status == 0 || o.Status == 408 || o.Status == 429 || o.Status >= 500 && o.Status <= 599
+}
+
+// ErrNoTarget is what errors.Is finds in every error that says that nothing
+// could be picked.
+var ErrNoTarget = errors.New("router: no target")
+
+// NoTargetError says why nothing could be picked. It is returned by pointer and
+// is ErrNoTarget.
+type NoTargetError struct {
+	// Offered is the number of targets that the fleet offered, Excluded how many
+	// of them the caller had ruled out, NotReady how many of the rest were not
+	// Ready.
+	Offered, Excluded, NotReady int
+	// RetryAfter is when the first of them may be Ready again; 0: unknown.
+	RetryAfter time.Duration
+}
+
+// Error describes e in one line.
+func (e *NoTargetError) Error() string {
+	s := fmt.Sprintf("router: no target: %d offered, %d excluded, %d not ready", e.Offered, e.Excluded, e.NotReady)
+	if e.RetryAfter > 0 {
+		s += ", retry after " + e.RetryAfter.String()
+	}
+	return s
+}
+
+// Is reports that e is ErrNoTarget.
+func (e *NoTargetError) Is(target error) bool { return target == ErrNoTarget }
