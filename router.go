@@ -56,6 +56,15 @@ func (p Prompt) Scope() string {
 	return string(b)
 }
 
+// Length returns the length of the whole prompt and its unit: the bytes of Text,
+// or, where there is no text, the number of Tokens.
+func (p Prompt) Length() (int, Unit) {
+	if p.Text == "" && len(p.Tokens) > 0 {
+		return len(p.Tokens), Tokens
+	}
+	return len(p.Text), Bytes
+}
+
 // Target is one replica of a model as a fleet offers it.
 type Target struct {
 	// ID names the replica for good. Callers pass the same string values call

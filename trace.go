@@ -1,0 +1,39 @@
+package router
+
+import (
+	"context"
+	"time"
+)
+
+// Trace is a set of hooks through which a Router tells what happens, so that any
+// metrics library fits. Each may be nil. They are called from the goroutine of
+// the call that they tell of, never under a lock of the Router or its Fleet, and
+// must be safe for concurrent use; a slow one slows that call.
+type Trace struct {
+	// Routed tells that a request was leased to a target.
+	Routed func(context.Context, RouteInfo)
+	// NoTarget tells that Route, Assign or Retry leased nothing, and why.
+	NoTarget func(context.Context, Prompt, error)
+	// FirstToken tells that the first token of a reply was seen.
+	FirstToken func(context.Context, Decision)
+	// Done tells how a lease was settled; the Stage is final.
+	Done func(context.Context, Decision, Outcome)
+	// Retry tells that a request is about to be sent again.
+	Retry func(context.Context, RetryInfo)
+}
+
+// RouteInfo is what Trace.Routed tells.
+type RouteInfo struct {
+	Decision Decision
+	Attempt  int           // 1 for the first target
+	Took     time.Duration // from the call to the counted choice, waiting for the fleet's lock included
+}
+
+// RetryInfo is what Trace.Retry tells: how the attempt ended that is followed by
+// another.
+type RetryInfo struct {
+	Decision Decision
+	Outcome  Outcome
+	Attempt  int           // of the attempt that ended
+	Wait     time.Duration // until the next one
+}
