@@ -82,7 +82,7 @@ func New(s Strategy, f Fleet, o Options) *Router {
 // is a *NoTargetError where no target is Ready, ctx's cause where ctx is done
 // already, else what the strategy or the fleet said.
 func (r *Router) Route(ctx context.Context, p Prompt, exclude ...string) (*Lease, error) {
-	return r.lease(ctx, p, slices.Clip(exclude), 1)
+	return r.lease(ctx, p, slices.Clone(exclude), 1)
 }
 
 // lease is Route for the given attempt.
@@ -110,19 +110,19 @@ func (r *Router) open(ctx context.Context, p Prompt, exclude []string, attempt i
 	if r.opts.Trace.Routed != nil {
 		start = time.Now()
 	}
-	sent := false
+	var picked *Decision
 	d, flight, err := r.fleet.Choose(ctx, func(targets []Target) (Decision, error) {
 		d, err := pick(targets)
 		if err != nil {
 			return d, err
 		}
-		sent = true
+		picked = &d
 		r.strategy.Record(d, Outcome{Stage: Sent})
 		return d, nil
 	})
 	if err != nil {
-		if sent { // the fleet refused the choice: nothing was sent after all
-			r.strategy.Record(d, Outcome{Stage: Failed, Err: err})
+		if picked != nil { // the fleet refused the choice: nothing was sent after all
+			r.strategy.Record(*picked, Outcome{Stage: Failed, Err: err})
 		}
 		if f := r.opts.Trace.NoTarget; f != nil {
 			f(ctx, p, err)
