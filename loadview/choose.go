@@ -1,0 +1,153 @@
+package loadview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/warmroute/router"
+)
+
+var errNoPick = errors.New("loadview: Choose: pick is nil")
+
+// Choose offers every member, in the order of Set, lets pick choose and counts
+// the choice, under one lock. It does not look at ctx.
+//
+// pick must not call the View, but for Snapshot. Its choice may be in any state;
+// only its Target.ID is looked at, and one that was not offered is an error.
+// Where pick fails or panics nothing is counted and the View goes on; a
+// *router.NoTargetError that pick returned as it is, without a RetryAfter, comes
+// back as a copy that says when the first Cooling or Tripped member may be Ready.
+//
+// Prefill grows by the Decision's Length-Cached (a quarter of that in bytes),
+// and falls by as much at FirstToken or Done.
+func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+	if pick == nil {
+		return router.Decision{}, nil, errNoPick
+	}
+	d, f, err := v.choose(pick)
+	v.tell()
+	if err != nil {
+		return router.Decision{}, nil, err
+	}
+	return d, f, nil
+}
+
+func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (router.Decision, *flight, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock() // deferred: pick is not ours, and may panic
+	if v.due != 0 {
+		if now := v.now(); now >= v.due {
+			v.expire(now)
+		}
+	}
+	copy(v.offered, v.truth)
+	d, err := pick(v.offered)
+	if err != nil {
+		if e, ok := err.(*router.NoTargetError); ok && e != nil && e.RetryAfter == 0 {
+			c := *e
+			c.RetryAfter = v.readyIn()
+			err = &c
+		}
+		return d, nil, err
+	}
+	m := v.byID[d.Target.ID]
+	if m == nil {
+		return d, nil, fmt.Errorf("loadview: Choose: pick chose %q, which was not offered", d.Target.ID)
+	}
+	f := &flight{view: v, member: m, epoch: m.epoch, prefill: prefill(d)}
+	m.inFlight.Store(m.inFlight.Load() + 1)
+	m.prefill.Store(m.prefill.Load() + f.prefill)
+	v.putLoad(m)
+	if m.halfOpen() {
+		m.probe = f
+		m.set(probing, true)
+		v.putState(m, v.now())
+	}
+	return d, f, nil
+}
+
+// maxPrefill bounds one request's part, so that no sum of them overflows.
+const maxPrefill = 1 << 40
+
+// prefill returns the tokens that d's target has to prefill. Four bytes of text
+// count as a token.
+func prefill(d router.Decision) int64 {
+	n := int64(max(d.Length, 0)) - int64(max(d.Cached, 0))
+	if d.Unit != router.Tokens {
+		n /= 4
+	}
+	return min(max(n, 0), maxPrefill)
+}
+
+// flight is one counted request. It holds the member whose counter it raised:
+// one that left and came back is another.
+type flight struct {
+	view    *View
+	member  *member
+	prefill int64  // what is still counted in member.prefill
+	epoch   uint32 // member.epoch when it was sent
+	done    bool
+}
+
+// FirstToken takes the request off Prefill.
+func (f *flight) FirstToken() {
+	v, m := f.view, f.member
+	v.mu.Lock()
+	if f.prefill != 0 {
+		m.prefill.Store(m.prefill.Load() - f.prefill)
+		f.prefill = 0
+		v.putLoad(m)
+	}
+	v.mu.Unlock()
+}
+
+// Done takes the request off the counters and learns from o. A Stage that is not
+// final is derived: Canceled where Err is context.Canceled, Failed where there
+// is another Err or Status >= 400, else Finished.
+func (f *flight) Done(o router.Outcome) {
+	w, pause := f.view.judge(o)
+	v, m := f.view, f.member
+	v.mu.Lock()
+	if f.done {
+		v.mu.Unlock()
+		return
+	}
+	f.done = true
+	m.inFlight.Store(m.inFlight.Load() - 1)
+	m.prefill.Store(m.prefill.Load() - f.prefill)
+	f.prefill = 0
+	v.putLoad(m)
+	// The usual end of a request on a member in good health needs no clock.
+	if w == failure || pause > 0 || m.probe == f || w == success && m.blemished() {
+		v.learn(f, w, pause)
+	}
+	v.mu.Unlock()
+	v.tell()
+}
+
+// putLoad brings the counters of m into what is offered.
+func (v *View) putLoad(m *member) {
+	if m.gone {
+		return
+	}
+	v.truth[m.index].Load = m.load()
+}
+
+// putState brings the state of m into what is offered.
+func (v *View) putState(m *member, now time.Duration) {
+	if m.gone {
+		return
+	}
+	s := m.stateAt(now)
+	v.truth[m.index].State = s
+	if s != m.told && !m.waiting && v.cfg.Trace.StateChanged != nil {
+		m.waiting = true
+		v.changed = append(v.changed, m)
+		v.pending.Store(true)
+	}
+}
+
+func toInt(n int64) int { return int(min(n, math.MaxInt)) }

@@ -1,0 +1,198 @@
+package loadview
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/warmroute/router"
+)
+
+// verdict is what an outcome says about the member.
+type verdict uint8
+
+const (
+	neither verdict = iota
+	success
+	failure
+)
+
+// judge returns what o says about the member, and for how long the member asked
+// to be left alone.
+func (v *View) judge(o router.Outcome) (verdict, time.Duration) {
+	if !o.Stage.Final() {
+		switch {
+		case errors.Is(o.Err, context.Canceled):
+			o.Stage = router.Canceled
+		case o.Err != nil || o.Status >= 400:
+			o.Stage = router.Failed
+		default:
+			o.Stage = router.Finished
+		}
+	}
+	switch {
+	case o.Stage == router.Finished:
+		return success, 0
+	case !o.Retryable():
+		return neither, 0
+	}
+	pause := max(min(o.RetryAfter, v.cfg.RetryAfterMax), 0)
+	if o.Status == 429 && pause > 0 {
+		return neither, pause
+	}
+	return failure, pause
+}
+
+// learn applies a verdict of f to its member.
+func (v *View) learn(f *flight, w verdict, pause time.Duration) {
+	m, now := f.member, v.now()
+	m.expire(now)
+	if pause > 0 {
+		m.pause.Store(max(m.pause.Load(), int64(now+pause)))
+	}
+	probe := m.probe == f
+	if probe {
+		m.probe = nil
+		m.set(probing, false)
+	}
+	switch w {
+	case success:
+		m.fails.Store(0)
+		m.doubts = 0
+		if m.cool.Load() != 0 {
+			m.cool.Store(0)
+			m.epoch++
+		}
+		if probe {
+			m.set(tripped, false)
+			m.epoch++
+		}
+		if !m.has(tripped) {
+			m.faults = 0
+		}
+	case failure:
+		// What was sent before the last recovery tells of the time before it.
+		fresh := f.epoch == m.epoch
+		if probe {
+			v.trip(m, now)
+		} else if fresh && v.cfg.Breaker && !m.has(tripped) {
+			m.faults++
+			if int(m.faults) >= v.cfg.BreakerFailures {
+				v.trip(m, now)
+			}
+		}
+		if fresh && v.cfg.CoolAfter > 0 && m.cool.Load() == 0 {
+			m.fails.Store(m.fails.Load() + 1)
+			if int(m.fails.Load()) >= v.cfg.CoolAfter {
+				m.cool.Store(int64(now + v.coolDown(m.doubts)))
+				m.doubts++
+			}
+		}
+	}
+	for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load()} {
+		if t != 0 && !m.gone {
+			v.watch(time.Duration(t))
+		}
+	}
+	v.putState(m, now)
+}
+
+func (v *View) trip(m *member, now time.Duration) {
+	m.set(tripped, true)
+	m.open.Store(int64(now + v.cfg.BreakerOpen))
+}
+
+// coolDown returns how long the cool-down after n others in a row lasts.
+func (v *View) coolDown(n int32) time.Duration {
+	d := v.cfg.CoolBase
+	for ; n > 0 && d < v.cfg.CoolMax; n-- {
+		if d > v.cfg.CoolMax/2 { // doubling might overflow
+			d = v.cfg.CoolMax
+		} else {
+			d *= 2
+		}
+	}
+	if v.cfg.Jitter > 0 {
+		u := float64(v.cfg.Rand()>>11) / (1 << 53)
+		d -= time.Duration(float64(d) * v.cfg.Jitter * u)
+	}
+	return max(d, 1)
+}
+
+// expire ends what time has ended on every member.
+func (v *View) expire(now time.Duration) {
+	v.due = 0
+	for _, m := range v.members {
+		m.expire(now)
+		for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load()} {
+			if t != 0 {
+				v.watch(time.Duration(t))
+			}
+		}
+		v.putState(m, now)
+	}
+}
+
+func (m *member) expire(now time.Duration) {
+	if t := m.cool.Load(); t != 0 && int64(now) >= t {
+		m.cool.Store(0)
+		m.epoch++
+	}
+	if t := m.pause.Load(); t != 0 && int64(now) >= t {
+		m.pause.Store(0)
+	}
+	if t := m.open.Load(); t != 0 && int64(now) >= t {
+		m.open.Store(0)
+	}
+}
+
+// halfOpen reports whether the next request sent to m is the one that tries.
+func (m *member) halfOpen() bool {
+	return m.flags.Load()&(tripped|probing) == tripped && m.open.Load() == 0
+}
+
+// blemished reports whether a success has anything to clear.
+func (m *member) blemished() bool {
+	return m.fails.Load() != 0 || m.faults != 0 || m.cool.Load() != 0
+}
+
+// stateAt returns the state in which m is offered at now. It may be called
+// without the lock.
+func (m *member) stateAt(now time.Duration) router.State {
+	fl := m.flags.Load()
+	switch {
+	case fl&(drainSet|drainAsked) != 0:
+		return router.Draining
+	case fl&unhealthy != 0:
+		return router.Unhealthy
+	case fl&probing != 0, fl&tripped != 0 && int64(now) < m.open.Load():
+		return router.Tripped
+	case int64(now) < m.cool.Load(), int64(now) < m.pause.Load():
+		return router.Cooling
+	}
+	return router.Ready
+}
+
+// readyIn returns the time until m may be Ready; 0: it is, or nobody can tell.
+func (m *member) readyIn(now time.Duration) time.Duration {
+	if s := m.stateAt(now); s != router.Cooling && s != router.Tripped || m.has(probing) {
+		return 0
+	}
+	return max(time.Duration(max(m.cool.Load(), m.pause.Load(), m.open.Load()))-now, 0)
+}
+
+// readyIn returns the shortest time until a member may be Ready that is not; 0:
+// nobody can tell.
+func (v *View) readyIn() time.Duration {
+	if v.due == 0 {
+		return 0
+	}
+	var least time.Duration
+	now := v.now()
+	for _, m := range v.members {
+		if d := m.readyIn(now); d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}

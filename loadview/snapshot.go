@@ -1,0 +1,49 @@
+package loadview
+
+import (
+	"time"
+
+	"github.com/warmroute/router"
+)
+
+// Status is one member in a Snapshot.
+type Status struct {
+	// Target is the member as a Choose at that instant would offer it.
+	Target router.Target
+	// Failures is the number of failures in a row that count towards a cool-down.
+	Failures int
+	// ReadyIn is the time until a Cooling or Tripped member may be Ready; 0: it
+	// is, or nobody can tell.
+	ReadyIn time.Duration
+	// QueuedKnown says that Target.Load.Queued was reported, QueuedAge before;
+	// otherwise it is the mean of the others.
+	QueuedKnown bool
+	QueuedAge   time.Duration
+}
+
+// roster is what Snapshot starts from. It is never changed.
+type roster struct {
+	members []*member
+	targets []router.Target // members[i] without Load and State
+}
+
+// Snapshot returns every member in the order of Set. It takes no lock, so that a
+// page of metrics never holds up a Choose and never waits for one; each number is
+// right for some instant during the call, not all for the same one. It changes
+// nothing. The slice is the caller's.
+func (v *View) Snapshot() []Status {
+	r := v.roster.Load()
+	now := v.now()
+	out := make([]Status, len(r.members))
+	for i, m := range r.members {
+		t := r.targets[i]
+		t.Load, t.State = m.load(), m.stateAt(now)
+		s := Status{Target: t, Failures: int(m.fails.Load()), ReadyIn: m.readyIn(now)}
+		if !m.has(queueUnknown) {
+			s.QueuedKnown = true
+			s.QueuedAge = max(now-time.Duration(m.reported.Load()), 0)
+		}
+		out[i] = s
+	}
+	return out
+}
