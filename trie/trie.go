@@ -1,0 +1,265 @@
+// Package trie knows which targets have served how much of a text.
+//
+// It is one radix tree for all targets. A node holds a run of bytes and the set
+// of targets that hold it; a target that holds a run holds all above it, so one
+// descent gives the exact depth of every target. Bounds are exact: the least
+// recently inserted prompt goes first, and what other prompts share survives.
+//
+// The tree has one shape for one content, whatever its history: a node ends where
+// a recorded prompt ends, where texts branch, or at a multiple of 64 KiB, and
+// nowhere else. Nodes, prompts and texts live in slabs without pointers, which
+// the garbage collector does not scan.
+package trie
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// Config bounds a Trie. The zero Config is the documented default.
+type Config struct {
+	// MaxNodes is the greatest number of nodes that one target may hold. A node
+	// that several targets hold counts for each. 0 means 1,000,000.
+	MaxNodes int
+	// MaxBytes is the greatest number of bytes of text for all targets together;
+	// a text that several prompts or targets share counts once. The slabs take
+	// up to a quarter more while texts come and go, and about 150 bytes for each
+	// node or prompt. Neither nodes nor prompts ever number more than MaxBytes /
+	// 128, or 65,536 where that is more. A text longer than MaxBytes is not
+	// recorded. 0 means 512 MiB.
+	MaxBytes int
+}
+
+// Stats is the size of a Trie. What a forgotten target held counts until it is
+// swept.
+type Stats struct {
+	Nodes   int // runs of text
+	Bytes   int // of text; what is shared counts once
+	Prompts int // recorded (text, target) pairs
+	Evicted int // prompts that went because of a bound, since New
+}
+
+// window is the span of depths that no run crosses: it bounds what a merge or a
+// compaction copies at once.
+const window = 64 << 10
+
+// maxSlots bounds the targets that are known at once, swept ones aside, so that
+// a holder fits 16 bits. Inserts for more are ignored.
+const maxSlots = math.MaxUint16
+
+// Trie is the tree. Its methods are safe for concurrent use; Match and Warmed
+// run side by side and change nothing.
+type Trie struct {
+	cfg     Config
+	maxMany int // nodes, and prompts, of all targets
+
+	mu      sync.RWMutex
+	nodes   slab[node]
+	prompts slab[prompt]
+	sets    sets
+	text    texts
+	roots   map[string]uint32 // by scope
+	scopes  map[uint32]string // by root
+	kids    map[uint64]uint32 // by parent and first byte, of parents with several
+	ends    map[uint64]uint32 // prompts by last node and slot
+
+	ids    map[string]uint16 // slots of the targets that are known
+	slots  []slot
+	vacant []uint16 // slots to use again
+	dead   []uint16 // slots of forgotten targets that hold prompts yet
+	over   []uint16 // slots that a split may have brought above MaxNodes
+	all    list     // every prompt, the least recently inserted first
+	bytes  int
+	evict  int
+
+	gen     uint64 // of ids
+	scratch []uint16
+	known   [8]atomic.Pointer[resolution]
+	turn    atomic.Uint32
+}
+
+// slot is what is kept for one target.
+type slot struct {
+	nodes   int // that it holds
+	prompts int
+	list    list // its prompts, the least recently inserted first
+}
+
+// New returns an empty Trie. A negative bound is an error.
+func New(cfg Config) (*Trie, error) {
+	if cfg.MaxNodes < 0 {
+		return nil, fmt.Errorf("trie: MaxNodes is %d; it must not be negative", cfg.MaxNodes)
+	}
+	if cfg.MaxBytes < 0 {
+		return nil, fmt.Errorf("trie: MaxBytes is %d; it must not be negative", cfg.MaxBytes)
+	}
+	if cfg.MaxNodes == 0 {
+		cfg.MaxNodes = 1_000_000
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 512 << 20
+	}
+	return &Trie{
+		cfg:     cfg,
+		maxMany: max(cfg.MaxBytes/128, 1<<16),
+		roots:   make(map[string]uint32),
+		scopes:  make(map[uint32]string),
+		kids:    make(map[uint64]uint32),
+		ends:    make(map[uint64]uint32),
+		ids:     make(map[string]uint16),
+	}, nil
+}
+
+// Match returns how many leading bytes of text each of ids has been recorded to
+// hold in scope, 0 for an unknown id; the result reuses cached where it is large
+// enough. It allocates nothing where ids holds the same string values as in an
+// earlier call (up to eight such slices are remembered).
+func (t *Trie) Match(scope, text string, ids []string, cached []int) []int {
+	cached = sized(cached, len(ids))
+	clear(cached)
+	scope = scopeKey(scope)
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if root := t.roots[scope]; root != 0 && len(ids) > 0 {
+		r := t.resolve(ids)
+		t.match(root, text, r.index, cached)
+		r.spread(cached)
+	}
+	return cached
+}
+
+// match walks down from root along text. Each time the set of holders shrinks,
+// those of the larger set are given the depth reached so far; those that go on
+// get a greater one later.
+func (t *Trie) match(root uint32, text string, index []int32, cached []int) {
+	var last *node
+	n, depth := root, 0
+	for depth < len(text) {
+		c := t.child(n, text[depth])
+		if c == 0 {
+			break
+		}
+		nd := t.nodes.at(c)
+		if last != nil && nd.holders != last.holders { // a subset of equal size is the same set
+			t.emit(last, index, cached, depth)
+		}
+		k := commonPrefix(t.run(nd), text[depth:])
+		depth += k
+		n, last = c, nd
+		if k < int(nd.size) {
+			break
+		}
+	}
+	if last != nil {
+		t.emit(last, index, cached, depth)
+	}
+}
+
+// Insert records that id was sent text in scope. An identical insert makes it
+// the most recent one. An empty text is not recorded.
+func (t *Trie) Insert(scope, text, id string) {
+	if text == "" || len(text) > t.cfg.MaxBytes {
+		return
+	}
+	scope = scopeKey(scope)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.slotOf(id)
+	if !ok {
+		return
+	}
+	n := t.put(t.rootOf(scope), text, s)
+	if p := t.ends[endKey(n, s)]; p != 0 {
+		pr := t.prompts.at(p)
+		if pr.count < math.MaxUint32 {
+			pr.count++
+		}
+		t.unlist(p)
+		t.enlist(p)
+	} else {
+		t.record(n, s, len(text))
+	}
+	t.keepBounds(s)
+	t.maintain(len(text))
+}
+
+// Remove takes back one Insert of the same scope, text and id: when as many were
+// taken back as were made, the prompt is forgotten, and of its text what no other
+// prompt of id shares. It does nothing where there is none to take back.
+func (t *Trie) Remove(scope, text, id string) {
+	scope = scopeKey(scope)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.ids[id]
+	if !ok {
+		return
+	}
+	n := t.find(t.roots[scope], text)
+	p := t.ends[endKey(n, s)]
+	if n == 0 || p == 0 {
+		return
+	}
+	if pr := t.prompts.at(p); pr.count > 1 {
+		pr.count--
+		return
+	}
+	t.drop(p)
+	t.maintain(len(text))
+}
+
+// Forget forgets all that id holds, in one step however much it is; the storage
+// is swept then and by later calls.
+func (t *Trie) Forget(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.ids[id]
+	if !ok {
+		return
+	}
+	delete(t.ids, id)
+	t.gen++
+	t.dead = append(t.dead, s)
+	t.sweep(4096)
+}
+
+// Warmed returns how many prompts are recorded for each of ids; the result reuses
+// n where it is large enough. Allocations are as for Match.
+func (t *Trie) Warmed(ids []string, n []int) []int {
+	n = sized(n, len(ids))
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	r := t.resolve(ids)
+	for i, s := range r.slots {
+		n[i] = 0
+		if s >= 0 {
+			n[i] = t.slots[s].prompts
+		}
+	}
+	return n
+}
+
+// Stats returns the size of t.
+func (t *Trie) Stats() Stats {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return Stats{Nodes: t.nodes.used - len(t.roots), Bytes: t.bytes, Prompts: t.prompts.used, Evicted: t.evict}
+}
+
+// scopeKey bounds what a scope costs.
+func scopeKey(scope string) string {
+	if len(scope) <= 256 {
+		return scope
+	}
+	h := sha256.Sum256([]byte(scope))
+	return "\x00#" + string(h[:]) // no key of router.Prompt.Scope begins so
+}
+
+func sized(s []int, n int) []int {
+	if cap(s) < n {
+		return make([]int, n)
+	}
+	return s[:n]
+}
