@@ -1,0 +1,144 @@
+package vllmtest
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Faults is what goes wrong. The zero Faults is a healthy replica. They are
+// checked, and Next counts, when a request arrives; the order in which they
+// apply is that of the fields.
+type Faults struct {
+	// Next limits the faults to that many further requests, then they end; 0: until
+	// they are changed.
+	Next int
+	// Probes applies them to /health, /metrics and /v1/models too. Without it
+	// these answer as long as the socket does.
+	Probes bool
+
+	// Refuse closes the listening socket, so that connecting fails at once. Idle
+	// connections are closed, requests in flight go on. With Next, which a closed
+	// socket could not count, the socket stays open and the connections on which
+	// these requests come are reset.
+	Refuse bool
+	// Delay is the time before a request is looked at.
+	Delay time.Duration
+	// Hang reads the request and never answers: until the client leaves or the
+	// replica is closed or restarted.
+	Hang bool
+	// Status answers with this HTTP status (400 to 599) and an error body.
+	Status int
+	// RetryAfter is sent with Status, in whole seconds rounded up.
+	RetryAfter time.Duration
+	// Slow multiplies the time of every step in which one of the requests takes
+	// part, and an Instant replica's Delay; 0 is 1.
+	Slow float64
+	// CutAfter breaks the connection after that many pieces of text have been
+	// streamed, if the reply has so many, and in the midst of a reply that is not
+	// streamed; 0: never.
+	CutAfter int
+}
+
+func (f Faults) check() error {
+	switch {
+	case f.Next < 0:
+		return fmt.Errorf("vllmtest: Faults.Next: %d is negative", f.Next)
+	case f.Delay < 0:
+		return fmt.Errorf("vllmtest: Faults.Delay: %v is negative", f.Delay)
+	case f.Status != 0 && (f.Status < 400 || f.Status > 599):
+		return fmt.Errorf("vllmtest: Faults.Status: %d is not in 400..599", f.Status)
+	case f.RetryAfter < 0:
+		return fmt.Errorf("vllmtest: Faults.RetryAfter: %v is negative", f.RetryAfter)
+	case f.RetryAfter > 0 && f.Status == 0:
+		return fmt.Errorf("vllmtest: Faults.RetryAfter: needs Status")
+	case f.Slow < 0 || math.IsNaN(f.Slow) || f.Slow > 1e6:
+		return fmt.Errorf("vllmtest: Faults.Slow: %v is not in 0..1e6", f.Slow)
+	case f.CutAfter < 0:
+		return fmt.Errorf("vllmtest: Faults.CutAfter: %d is negative", f.CutAfter)
+	}
+	return nil
+}
+
+// SetFaults replaces what goes wrong, from the next request on; SetFaults(Faults{})
+// heals the replica. An error is a field that makes no sense, with nothing
+// changed, or a listening socket that could not be opened again after Refuse
+// (somebody else has the port now). It is safe for concurrent use.
+func (s *Server) SetFaults(f Faults) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	s.lifecycle.Lock()
+	defer s.lifecycle.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	refuse := f.Refuse && f.Next == 0
+	if refuse {
+		s.unlisten()
+	} else if err := s.listen(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.faults, s.faultsLeft = f, f.Next
+	s.mu.Unlock()
+	return nil
+}
+
+// fault returns what goes wrong with one request.
+func (s *Server) fault(probe bool) Faults {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.faults
+	if f == (Faults{}) || probe && !f.Probes {
+		return Faults{}
+	}
+	if f.Next > 0 {
+		if s.faultsLeft--; s.faultsLeft == 0 {
+			s.faults = Faults{}
+		}
+	}
+	s.faulted++
+	return f
+}
+
+// spoil applies what can be applied before the request is looked at. It returns
+// false where the request has been dealt with.
+func (s *Server) spoil(w http.ResponseWriter, r *http.Request, g *generation, f Faults) bool {
+	if f.Refuse {
+		reset(w)
+	}
+	if f.Delay > 0 && !g.sleep(r.Context(), f.Delay) {
+		panic(http.ErrAbortHandler)
+	}
+	if f.Hang {
+		// The server sees the client leave only after the body has been read.
+		discard(r.Body, s.cfg.MaxBody)
+		select {
+		case <-r.Context().Done():
+		case <-g.ended:
+		}
+		panic(http.ErrAbortHandler)
+	}
+	if f.Status != 0 {
+		if f.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.FormatInt(int64((f.RetryAfter+time.Second-1)/time.Second), 10))
+		}
+		writeError(w, r, f.Status, "a fault was asked for")
+		return false
+	}
+	return true
+}
+
+// reset ends the connection of w so that its client sees a reset.
+func reset(w http.ResponseWriter) {
+	if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+		if t, ok := c.(interface{ SetLinger(int) error }); ok {
+			_ = t.SetLinger(0) // without it the client would see an orderly end
+		}
+		_ = c.Close()
+	}
+	panic(http.ErrAbortHandler)
+}
