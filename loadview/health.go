@@ -67,9 +67,7 @@ func (v *View) learn(f *flight, w verdict, pause time.Duration) {
 			m.set(tripped, false)
 			m.epoch++
 		}
-		if !m.has(tripped) {
-			m.faults = 0
-		}
+		m.faults = 0 // not looked at while the breaker is not closed
 	case failure:
 		// What was sent before the last recovery tells of the time before it.
 		fresh := f.epoch == m.epoch

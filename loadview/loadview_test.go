@@ -335,3 +335,42 @@ func TestTraceOrder(t *testing.T) {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
+
+// A hook that hangs holds up nobody, and what waits for it does not pile up.
+func TestSlowHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		var log []string
+		v := newView(t, Config{Trace: Trace{StateChanged: func(id string, from, to router.State) {
+			log = append(log, fmt.Sprintf("%s: %v to %v", id, from, to))
+			if len(log) == 1 {
+				<-hold
+			}
+		}}}, 2)
+		go func() {
+			if err := v.SetUnhealthy("vllm-0", true); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		for i := range 1001 {
+			for _, id := range []string{"vllm-0", "vllm-1"} {
+				if err := v.SetDraining(id, i%2 == 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			send(t, v, "vllm-1").Done(router.Outcome{})
+		}
+		v.mu.Lock()
+		if n := len(v.changed); n > 2 {
+			t.Errorf("%d changes of 2 members wait", n)
+		}
+		v.mu.Unlock()
+		close(hold)
+		synctest.Wait()
+		want := []string{"vllm-0: ready to unhealthy", "vllm-0: unhealthy to draining", "vllm-1: ready to draining"}
+		if diff := cmp.Diff(want, log); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+	})
+}
