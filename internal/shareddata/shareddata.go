@@ -1,0 +1,34 @@
+// Package shareddata finds the traces and recordings that tests read from
+// beside the checkout. They are never a part of it.
+package shareddata
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Path returns where the file or folder of this name is. It skips the test,
+// naming the path, where there is none.
+func Path(t testing.TB, name string) string {
+	t.Helper()
+	root, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		up := filepath.Dir(root)
+		if up == root {
+			t.Skip("no module root above the test, so no ../shared/data")
+		}
+		root = up
+	}
+	path := filepath.Join(root, "..", "shared", "data", filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no %s beside the checkout: %v", filepath.Join("..", "shared", "data", name), err)
+	}
+	return path
+}

@@ -1,0 +1,447 @@
+package prompt
+
+// message reads one message of a chat or of Anthropic's messages: its mark, then
+// its parts in the order of their ranks.
+func (p *parse) message() {
+	if p.peek() != '{' {
+		p.wrong()
+		return
+	}
+	const (
+		rankRole = iota
+		rankName
+		rankReasoning
+		rankContent
+		rankRefusal
+		rankCalls
+		rankCall
+		rankAudio
+	)
+	p.at, p.kind = p.scanner, 0
+	p.at.key = nil
+	if p.reply {
+		p.kind = kindAssistant
+	}
+	base := len(p.out)
+	p.out = append(p.out, mark, kindOther)
+	sl := slots{base: base + 2}
+	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+		lo := len(p.out)
+		switch string(k) {
+		case "role":
+			p.role()
+			p.put(&sl, rankRole, lo)
+		case "name":
+			p.marked(kindName)
+			p.put(&sl, rankName, lo)
+		case "reasoning", "reasoning_content":
+			if p.reply {
+				p.skip()
+			} else if !p.null() {
+				p.marked(kindReasoning)
+				p.put(&sl, rankReasoning, lo)
+			}
+		case "content":
+			p.content(sl.base)
+			p.put(&sl, rankContent, lo)
+		case "refusal":
+			p.marked(kindRefusal)
+			p.put(&sl, rankRefusal, lo)
+		case "tool_calls":
+			p.calls()
+			p.put(&sl, rankCalls, lo)
+		case "function_call":
+			if !p.null() {
+				p.call()
+			}
+			p.put(&sl, rankCall, lo)
+		case "audio":
+			if !p.null() {
+				p.media()
+			}
+			p.put(&sl, rankAudio, lo)
+		default:
+			p.skip()
+		}
+	}
+	if p.err != nil && p.reply && sl.sp[rankContent].empty() {
+		// A reply that was cut: content might have followed, and comes first.
+		p.out = p.out[:sl.base]
+		sl.sp = [8]span{}
+	}
+	if p.kind != 0 {
+		p.out[base+1] = p.kind
+	}
+	p.settle(&sl)
+}
+
+// role reads a role. One that has no kind of its own is written out.
+func (p *parse) role() {
+	p.kind = kindOther
+	if p.peek() != '"' {
+		p.wrong()
+		return
+	}
+	lo := len(p.out)
+	p.out = p.appendString(p.out)
+	if k := roleKind(p.out[lo:]); k != kindOther {
+		p.kind = k
+		p.out = p.out[:lo]
+	}
+}
+
+func roleKind(role []byte) byte {
+	switch string(role) {
+	case "system":
+		return kindSystem
+	case "developer":
+		return kindDeveloper
+	case "user":
+		return kindUser
+	case "assistant":
+		return kindAssistant
+	case "tool":
+		return kindResult
+	case "function":
+		return kindFunction
+	}
+	return kindOther
+}
+
+// marked reads a string and writes it behind a mark; nothing for null and "".
+func (p *parse) marked(kind byte) {
+	switch p.peek() {
+	case '"':
+		lo := len(p.out)
+		p.out = append(p.out, mark, kind)
+		p.out = p.appendString(p.out)
+		if len(p.out) == lo+2 {
+			p.out = p.out[:lo]
+		}
+	case 'n':
+		p.null()
+	default:
+		p.wrong()
+	}
+}
+
+// content reads a string or an array of blocks. base is where its turn's parts
+// begin: a text there has no mark of its own, so that a string and one block
+// are the same.
+func (p *parse) content(base int) {
+	switch p.peek() {
+	case '"':
+		p.textPart(base)
+	case '[':
+		for ok := p.firstElem(); ok; ok = p.nextElem() {
+			p.block(base)
+		}
+	case '{':
+		p.block(base)
+	case 'n':
+		p.null()
+	default:
+		p.wrong()
+	}
+}
+
+// textPart reads a string as a text of the turn whose parts begin at base.
+func (p *parse) textPart(base int) {
+	if p.peek() != '"' {
+		if !p.null() {
+			p.wrong()
+		}
+		return
+	}
+	lo := len(p.out)
+	if lo > base {
+		p.out = append(p.out, mark, kindText)
+	}
+	start := len(p.out)
+	p.out = p.appendString(p.out)
+	if t := p.out[start:]; len(t) > len(billing) && string(t[:len(billing)]) == billing && p.isSystem() {
+		p.out = append(p.out[:start], afterLine(t)...)
+	}
+	if len(p.out) == start {
+		p.out = p.out[:lo]
+	}
+}
+
+// billing begins a line that Claude Code puts first in its system prompt and
+// changes with every request. vLLM leaves it out too (vllm-project/vllm#36829).
+const billing = "x-anthropic-billing-header:"
+
+func afterLine(t []byte) []byte {
+	for i, c := range t {
+		if c == '\n' {
+			return t[i+1:]
+		}
+	}
+	return nil
+}
+
+// isSystem reports whether the message being read is a system prompt, looking
+// ahead where its role has not come yet.
+func (p *parse) isSystem() bool {
+	if p.kind != 0 {
+		return p.kind == kindSystem
+	}
+	look := p.at
+	p.kind = kindOther // looked up once; the member itself, if any, has the last word
+	if look.peek() == '{' && string(look.member1("role")) == "system" {
+		p.kind = kindSystem
+	}
+	return p.kind == kindSystem
+}
+
+// blockKind is what a content block holds.
+type blockKind uint8
+
+const (
+	blockOther blockKind = iota
+	blockNone            // no type
+	blockText
+	blockRefusal
+	blockThinking
+	blockRedacted
+	blockCall
+	blockResult
+	blockMedia
+)
+
+func blockKindOf(typ []byte) blockKind {
+	switch string(typ) {
+	case "":
+		return blockNone
+	case "text", "input_text", "output_text", "summary_text", "reasoning_text":
+		return blockText
+	case "refusal":
+		return blockRefusal
+	case "thinking", "reasoning":
+		return blockThinking
+	case "redacted_thinking":
+		return blockRedacted
+	case "tool_use", "server_tool_use", "mcp_tool_use":
+		return blockCall
+	case "tool_result", "mcp_tool_result":
+		return blockResult
+	case "image_url", "input_image", "image", "image_embeds", "video_url", "video", "input_video",
+		"audio_url", "input_audio", "audio", "audio_embeds", "file", "input_file", "document":
+		return blockMedia
+	}
+	return blockOther
+}
+
+// look returns the "type" of the object that is next and leaves it there.
+func (p *parse) look() []byte {
+	look := p.scanner
+	look.key = nil
+	return look.member1("type")
+}
+
+// block reads one content block.
+func (p *parse) block(base int) {
+	switch p.peek() {
+	case '{':
+	case '"':
+		p.textPart(base)
+		return
+	default:
+		if !p.null() {
+			p.wrong()
+		}
+		return
+	}
+	kind := blockKindOf(p.look())
+	switch kind {
+	case blockMedia:
+		p.media()
+		return
+	case blockCall:
+		p.call()
+		return
+	case blockOther:
+		p.other()
+		return
+	case blockRedacted:
+		lo := len(p.out)
+		p.out = append(p.out, mark, kindReasoning)
+		p.media()
+		if p.reply {
+			p.out = p.out[:lo]
+		}
+		return
+	case blockResult:
+		p.out = append(p.out, mark, kindInner)
+	}
+	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+		switch key := string(k); {
+		case key == "text" && (kind == blockText || kind == blockNone):
+			p.textPart(base)
+		case key == "refusal" && kind == blockRefusal:
+			p.marked(kindRefusal)
+		case kind == blockThinking && !p.reply && (key == "thinking" || key == "reasoning" || key == "text"):
+			p.marked(kindReasoning)
+		case key == "content" && kind == blockResult:
+			p.result()
+		default:
+			p.skip()
+		}
+	}
+}
+
+// other writes an object that this version does not know, as it is.
+func (p *parse) other() {
+	p.out = append(p.out, mark, kindBlock)
+	p.out = p.canon(p.out, ownedMarkers)
+}
+
+// result reads the content of a tool's result that stands inside a turn. Its
+// parts after the first, and all that are no text, are marked as its own, so
+// that they differ from the same parts after it.
+func (p *parse) result() {
+	base := len(p.out)
+	if p.peek() != '[' {
+		p.content(base)
+		return
+	}
+	for ok := p.firstElem(); ok; ok = p.nextElem() {
+		lo := len(p.out)
+		p.peek()
+		switch {
+		case p.peek() != '{':
+			p.block(lo)
+		case blockKindOf(p.look()) == blockResult:
+			p.other() // no engine nests results; looking ahead at each level would cost the square of the depth
+		default:
+			p.block(lo)
+		}
+		if len(p.out) == lo || lo == base && p.out[lo] != mark {
+			continue
+		}
+		p.out = append(p.out, 0, 0)
+		copy(p.out[lo+2:], p.out[lo:])
+		p.out[lo], p.out[lo+1] = mark, kindMore
+	}
+}
+
+// calls reads a message's tool calls.
+func (p *parse) calls() {
+	switch p.peek() {
+	case '[':
+		for ok := p.firstElem(); ok; ok = p.nextElem() {
+			p.call()
+		}
+	case 'n':
+		p.null()
+	default:
+		p.wrong()
+	}
+}
+
+// call reads a tool call, of any API: its name and its arguments, which may be
+// inside a member named function or custom. Its id is no part of the text: most
+// templates leave it out, and it differs between runs of one conversation.
+func (p *parse) call() {
+	if p.peek() != '{' {
+		p.wrong()
+		return
+	}
+	sl := slots{base: len(p.out)}
+	p.callMembers(&sl, true)
+	if p.err != nil && sl.sp[0].empty() {
+		p.out = p.out[:sl.base] // cut before the name, which comes first
+		return
+	}
+	p.settle(&sl)
+}
+
+func (p *parse) callMembers(sl *slots, outer bool) {
+	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+		lo := len(p.out)
+		switch key := string(k); {
+		case key == "name":
+			p.out = append(p.out, mark, kindCall)
+			if p.peek() == '"' {
+				p.out = p.appendString(p.out)
+			} else {
+				p.wrong()
+			}
+			p.put(sl, 0, lo)
+		case key == "arguments" || key == "input":
+			p.out = append(p.out, mark, kindArguments)
+			switch p.peek() {
+			case '"':
+				p.out = p.appendString(p.out)
+			case 'n':
+				p.null()
+				p.out = p.out[:lo]
+			default:
+				p.out = p.canon(p.out, keepMarkers)
+			}
+			p.put(sl, 1, lo)
+		case outer && (key == "function" || key == "custom") && p.peek() == '{':
+			p.callMembers(sl, false)
+		default:
+			p.skip()
+		}
+	}
+}
+
+// media reads an object or a string as a digest of what it refers to.
+func (p *parse) media() {
+	var d digest
+	p.peek()
+	at := p.scanner
+	p.leaves(&d, true)
+	if d.n == 0 && p.err == nil {
+		// No member we know: all of it is what it is.
+		end := p.scanner
+		p.scanner = at
+		lo := len(p.out)
+		p.out = p.canon(p.out, ownedMarkers)
+		d.add(p.out[lo:])
+		p.out = p.out[:lo]
+		p.scanner = end
+	}
+	if p.err == nil {
+		p.out = append(p.out, mark, kindMedia)
+		p.out = d.append(p.out)
+	}
+}
+
+// leaves adds what is next to d: strings that name a source, at any depth.
+func (p *parse) leaves(d *digest, source bool) {
+	switch p.peek() {
+	case '"':
+		if !source {
+			p.skipString()
+			return
+		}
+		lo := len(p.out)
+		p.out = p.appendString(p.out)
+		if len(p.out) > lo {
+			d.add(p.out[lo:])
+		}
+		p.out = p.out[:lo]
+	case '{':
+		for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+			p.leaves(d, isSource(k))
+		}
+	case '[':
+		for ok := p.firstElem(); ok; ok = p.nextElem() {
+			p.leaves(d, source)
+		}
+	default:
+		p.skip()
+	}
+}
+
+func isSource(k []byte) bool {
+	switch string(k) {
+	case "url", "data", "file_id", "file_data", "file_url", "image_url", "video_url", "audio_url",
+		"input_audio", "image", "video", "audio", "image_embeds", "audio_embeds", "text", "id", "uuid":
+		return true
+	}
+	return false
+}

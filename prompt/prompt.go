@@ -1,0 +1,267 @@
+// Package prompt reads the body and headers of an API request and gives the
+// [router.Prompt] that decides where it goes: the conversation itself as one
+// canonical text, without the JSON around it, and the scope and session that the
+// request names.
+//
+// The text is in the order in which engines build a prompt: tool definitions,
+// then the system prompt, then the turns. A turn is opened by a mark that no
+// text can contain, and nothing is written after its text, so a conversation
+// that grows by a turn, or by a block inside its last message, extends its text
+// byte for byte. What clients change from request to request without changing
+// the prompt (caching hints, string or block content, ids of calls, the order
+// of members, a billing line) does not change the text. Images, audio and files
+// stand in it as a digest of their URL, data or file id. A completion's text is
+// its prompt, without marks. A text is at most twice as long as its body, plus
+// 1 KiB.
+//
+// [Reply] collects what a reply will add to the text of the next request.
+package prompt
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+
+	router "github.com/warmroute/router"
+)
+
+// DefaultMaxBody is the greatest body that the zero Parser reads, in bytes.
+const DefaultMaxBody = 64 << 20
+
+// Parser reads requests. The zero Parser is ready to use. Its methods are safe
+// for concurrent use and change nothing; its fields are set before the first
+// call. None of its results refers to the caller's body, which may be reused at
+// once.
+type Parser struct {
+	// Tenant names whose request it is, so that equal session keys of two
+	// tenants are two sessions: for example a hash of the Authorization header.
+	// Only FromRequest calls it. nil: all requests are one tenant's.
+	Tenant func(http.Header) string
+	// MaxText is the greatest length of Prompt.Text in bytes; a longer one is
+	// cut between two characters. 0 and less: the whole text.
+	MaxText int
+	// MaxBody is the greatest body that is read, in bytes; a longer one is an
+	// empty prompt beside an error. 0: DefaultMaxBody; less: any.
+	MaxBody int
+	// Adapters maps the names of LoRA adapters that requests may have in "model"
+	// to the model they were made for: Prompt.Adapter is the name then, and
+	// Prompt.Model that model. It is not copied.
+	Adapters map[string]string
+	// Unknown is told, where it is not nil, of every request of which FromRequest
+	// did not understand all. err is an *Error, of kind UnknownPath for a path
+	// without a body kind, though FromRequest itself returns no error for that.
+	Unknown func(path string, err error)
+}
+
+// FromChat reads a body of OpenAI's chat completions. Beside an error, which is
+// an *Error, the prompt holds what could be read and can be routed.
+func FromChat(body []byte) (router.Prompt, error) { return new(Parser).FromChat(body) }
+
+// FromCompletion reads a body of OpenAI's completions. A prompt of token ids
+// goes to Tokens; of a batch the first member counts.
+func FromCompletion(body []byte) (router.Prompt, error) { return new(Parser).FromCompletion(body) }
+
+// FromResponses reads a body of OpenAI's responses. What the server remembers
+// from a previous response is not in the text.
+func FromResponses(body []byte) (router.Prompt, error) { return new(Parser).FromResponses(body) }
+
+// FromMessages reads a body of Anthropic's messages.
+func FromMessages(body []byte) (router.Prompt, error) { return new(Parser).FromMessages(body) }
+
+// FromEmbeddings reads a body of OpenAI's embeddings, also with messages as vLLM
+// takes them. Of a batch the first member counts.
+func FromEmbeddings(body []byte) (router.Prompt, error) { return new(Parser).FromEmbeddings(body) }
+
+// FromRequest reads a request whose body kind it finds by path. See
+// [Parser.FromRequest].
+func FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
+	return new(Parser).FromRequest(path, h, body)
+}
+
+// FromChat is the function of this name with r's settings.
+func (r *Parser) FromChat(body []byte) (router.Prompt, error) { return r.read(apiChat, nil, body) }
+
+// FromCompletion is the function of this name with r's settings.
+func (r *Parser) FromCompletion(body []byte) (router.Prompt, error) {
+	return r.read(apiCompletion, nil, body)
+}
+
+// FromResponses is the function of this name with r's settings.
+func (r *Parser) FromResponses(body []byte) (router.Prompt, error) {
+	return r.read(apiResponses, nil, body)
+}
+
+// FromMessages is the function of this name with r's settings.
+func (r *Parser) FromMessages(body []byte) (router.Prompt, error) {
+	return r.read(apiMessages, nil, body)
+}
+
+// FromEmbeddings is the function of this name with r's settings.
+func (r *Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
+	return r.read(apiEmbeddings, nil, body)
+}
+
+// FromRequest reads a request. path may have a prefix before and a query after
+// one of /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages and
+// /v1/embeddings. With any other path the prompt has no text; its scope and
+// session are read where the body is a JSON object, and there is no error.
+//
+// The session key is taken from the first of these that is there and usable (1
+// to 512 bytes, no control characters): the headers X-Session-Id and
+// X-Claude-Code-Session-Id (with X-Claude-Code-Agent-Id a sub-agent's own), the
+// session in the body's metadata.user_id, the headers session-id, session_id,
+// thread-id, conversation_id, x-session-affinity, x-opencode-session and
+// x-amp-thread-id, and the body's prompt_cache_key, conversation and
+// conversation_id. The body alone gives the other functions their key.
+//
+// The header x-rolter-vllm-token-ids, where it is not empty, goes to Tokens.
+func (r *Parser) FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
+	a := apiOf(path)
+	if h == nil {
+		h = http.Header{}
+	}
+	p, err := r.read(a, h, body)
+	if a == apiOther {
+		if r.Unknown != nil {
+			r.Unknown(path, &Error{Kind: UnknownPath})
+		}
+		if !isKind(err, BadTokenIDs) {
+			err = nil
+		}
+	} else if err != nil && r.Unknown != nil {
+		r.Unknown(path, err)
+	}
+	return p, err
+}
+
+// api is a kind of body.
+type api uint8
+
+const (
+	apiOther api = iota
+	apiChat
+	apiCompletion
+	apiResponses
+	apiMessages
+	apiEmbeddings
+)
+
+func apiOf(path string) api {
+	if i := strings.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
+	}
+	path = strings.TrimRight(path, "/")
+	switch {
+	case strings.HasSuffix(path, "/chat/completions"):
+		return apiChat
+	case strings.HasSuffix(path, "/v1/completions"):
+		return apiCompletion
+	case strings.HasSuffix(path, "/v1/responses"):
+		return apiResponses
+	case strings.HasSuffix(path, "/v1/messages"):
+		return apiMessages
+	case strings.HasSuffix(path, "/v1/embeddings"):
+		return apiEmbeddings
+	}
+	return apiOther
+}
+
+// parses keeps working buffers, so that a request's text is allocated once, in
+// its size.
+var parses = sync.Pool{New: func() any { return new(parse) }}
+
+// maxKept bounds the buffers that are kept for the next request.
+const maxKept = 1 << 20
+
+func (p *parse) release() {
+	out, tmp := p.out[:0], p.tmp[:0]
+	if cap(out) > maxKept {
+		out = nil
+	}
+	if cap(tmp) > maxKept {
+		tmp = nil
+	}
+	*p = parse{out: out, tmp: tmp}
+	parses.Put(p)
+}
+
+// read does the work of all the functions. h is nil where there are no headers.
+func (r *Parser) read(a api, h http.Header, body []byte) (router.Prompt, error) {
+	p := parses.Get().(*parse)
+	defer p.release()
+	limit := r.MaxBody
+	if limit == 0 {
+		limit = DefaultMaxBody
+	}
+	var err *Error
+	if limit > 0 && len(body) > limit {
+		err = &Error{Kind: TooLarge, Offset: limit}
+	} else {
+		p.b = body
+		p.body(a)
+		if err = p.err; err == nil {
+			err = p.soft
+		}
+	}
+	q := router.Prompt{Model: p.model, Adapter: p.adapter, Salt: p.salt, Tokens: p.tokens}
+	if p.err == nil {
+		q.Text = p.text(r.MaxText)
+	} else {
+		q.Tokens = nil
+	}
+	if base, ok := r.Adapters[q.Model]; ok {
+		if q.Adapter == "" {
+			q.Adapter = q.Model
+		}
+		q.Model = base
+	}
+	tenant := ""
+	if h != nil {
+		if r.Tenant != nil {
+			tenant = r.Tenant(h)
+		}
+		if ids := header(h, tokenIDsHeader); ids != "" {
+			tokens, bad := parseTokenIDs(ids)
+			if bad == nil {
+				q.Tokens = tokens
+			} else if err == nil {
+				err = bad
+			}
+		}
+	}
+	q.Session = sessionKey(tenant, h, &p.signals)
+	return q, asError(err)
+}
+
+// text joins the sections in the engine's order and cuts them to limit.
+func (p *parse) text(limit int) string {
+	n, at, joined := 0, 0, true
+	for _, s := range p.sections {
+		if s.empty() {
+			continue
+		}
+		joined = joined && (n == 0 || s.lo == at)
+		if n == 0 {
+			at = s.lo
+		}
+		n += s.hi - s.lo
+		at = s.hi
+	}
+	if n == 0 {
+		return ""
+	}
+	b := p.out[max(at-n, 0):at]
+	if !joined {
+		t := p.tmp[:0]
+		for _, s := range p.sections {
+			if !s.empty() {
+				t = append(t, p.out[s.lo:s.hi]...)
+			}
+		}
+		p.tmp, b = t, t
+	}
+	if limit > 0 && len(b) > limit {
+		b = b[:boundary(b, limit)]
+	}
+	return string(b)
+}

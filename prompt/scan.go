@@ -1,0 +1,421 @@
+package prompt
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// MaxDepth is how deep a body may nest. The engines' own JSON readers give up at
+// about as much (CPython's recursion limit is 1,000).
+const MaxDepth = 1000
+
+// scanner is a strict pull reader of one JSON text.
+//
+// It is our own because the text of a conversation is nearly all of its body, so
+// speed is decided by how a string goes from the body to the canonical text.
+// Readers in the field give a string as a copy of its own or raw and unchecked,
+// both a second pass over every byte, and none makes the mark byte harmless on
+// the way. This one finds the next byte that needs care eight bytes at a time
+// and writes straight into the result.
+//
+// After a failure err is set, and every method reports that nothing follows.
+type scanner struct {
+	b     []byte
+	i     int
+	depth int
+	err   *Error
+	key   []byte // a key that had escapes, decoded
+}
+
+func (s *scanner) fail(k ErrorKind) {
+	if s.err == nil {
+		s.err = &Error{Kind: k, Offset: s.i}
+	}
+}
+
+// peek skips white space and returns the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	for s.i < len(s.b) {
+		switch c := s.b[s.i]; c {
+		case ' ', '\n', '\r', '\t':
+			s.i++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *scanner) enter() bool {
+	s.i++
+	if s.depth++; s.depth > MaxDepth {
+		s.fail(TooDeep)
+		return false
+	}
+	return true
+}
+
+// firstKey enters the object that is next and returns its first key and true,
+// or false where it has none; nextKey goes on after the member's value was
+// read. The key is good until the next call.
+func (s *scanner) firstKey() ([]byte, bool) {
+	if s.err != nil || !s.enter() {
+		return nil, false
+	}
+	switch s.peek() {
+	case '}':
+		s.i++
+		s.depth--
+		return nil, false
+	case '"':
+		return s.member()
+	}
+	s.fail(Syntax)
+	return nil, false
+}
+
+func (s *scanner) nextKey() ([]byte, bool) {
+	if s.err != nil {
+		return nil, false
+	}
+	switch s.peek() {
+	case '}':
+		s.i++
+		s.depth--
+		return nil, false
+	case ',':
+		s.i++
+		if s.peek() == '"' {
+			return s.member()
+		}
+	}
+	s.fail(Syntax)
+	return nil, false
+}
+
+// member reads a key and its colon.
+func (s *scanner) member() ([]byte, bool) {
+	lo := s.i + 1
+	plain := s.skipString()
+	if s.err != nil {
+		return nil, false
+	}
+	k := s.b[lo : s.i-1]
+	if !plain {
+		hi := s.i
+		s.i = lo - 1
+		k = s.appendString(nil)
+		s.key, s.i = k, hi
+	}
+	if s.peek() != ':' {
+		s.fail(Syntax)
+		return nil, false
+	}
+	s.i++
+	return k, true
+}
+
+// firstElem and nextElem do for arrays what firstKey and nextKey do for objects.
+func (s *scanner) firstElem() bool {
+	if s.err != nil || !s.enter() {
+		return false
+	}
+	if s.peek() == ']' {
+		s.i++
+		s.depth--
+		return false
+	}
+	return true
+}
+
+func (s *scanner) nextElem() bool {
+	if s.err != nil {
+		return false
+	}
+	switch s.peek() {
+	case ']':
+		s.i++
+		s.depth--
+		return false
+	case ',':
+		s.i++
+		return true
+	}
+	s.fail(Syntax)
+	return false
+}
+
+const (
+	lows  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// special sets the high bit of the first byte of x that ends a run of plain text
+// in a string: a quote, a backslash, a control character or a byte from 0xFE on.
+// Bits above that first one mean nothing (a subtraction may have borrowed).
+func special(x uint64) uint64 {
+	q := x ^ '"'*lows
+	e := x ^ '\\'*lows
+	m := (x - ' '*lows) & ^x
+	m |= (q - lows) & ^q
+	m |= (e - lows) & ^e
+	f := x | lows // 0xFE and 0xFF are the bytes that are all ones with the lowest bit set
+	m |= f & (^f - lows)
+	return m & highs
+}
+
+// plainRun returns the first index at or after i whose byte needs care, or the
+// end.
+func plainRun(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+	}
+	for ; i < len(b); i++ {
+		if c := b[i]; c < ' ' || c == '"' || c == '\\' || c >= 0xFE {
+			return i
+		}
+	}
+	return i
+}
+
+// appendString reads the string that is next and appends its text to dst. The
+// text cannot contain the mark byte. Where the body ends inside the string, what
+// was there is appended.
+func (s *scanner) appendString(dst []byte) []byte {
+	b := s.b
+	i := s.i + 1
+	for {
+		lo := i
+		i = plainRun(b, i)
+		dst = append(dst, b[lo:i]...)
+		if i >= len(b) {
+			s.i = i
+			s.fail(Syntax)
+			return trimRune(dst)
+		}
+		switch c := b[i]; {
+		case c == '"':
+			s.i = i + 1
+			return dst
+		case c == '\\':
+			if i+1 < len(b) {
+				if e := escapes[b[i+1]]; e != 0 {
+					dst = append(dst, e)
+					i += 2
+					continue
+				}
+			}
+			s.i = i
+			r, ok := s.escape()
+			if !ok {
+				return dst
+			}
+			dst = utf8.AppendRune(dst, r)
+			i = s.i
+		case c >= 0xFE:
+			dst = appendHarmless(dst, c)
+			i++
+		default:
+			s.i = i
+			s.fail(Syntax)
+			return dst
+		}
+	}
+}
+
+var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// escape reads the escape that is next. A surrogate without its other half is
+// the replacement character, as in encoding/json.
+func (s *scanner) escape() (rune, bool) {
+	if s.i+1 >= len(s.b) {
+		s.i = len(s.b)
+		s.fail(Syntax)
+		return 0, false
+	}
+	if e := escapes[s.b[s.i+1]]; e != 0 {
+		s.i += 2
+		return rune(e), true
+	}
+	r, ok := hex4(s.b, s.i)
+	if !ok {
+		s.fail(Syntax)
+		return 0, false
+	}
+	s.i += 6
+	if utf16.IsSurrogate(r) {
+		if r2, ok := hex4(s.b, s.i); ok {
+			if d := utf16.DecodeRune(r, r2); d != utf8.RuneError {
+				s.i += 6
+				return d, true
+			}
+		} else if rest := s.b[s.i:]; len(rest) < 6 && (len(rest) == 0 || rest[0] == '\\' && (len(rest) == 1 || rest[1] == 'u')) {
+			s.i = len(s.b) // cut before the other half could come
+			s.fail(Syntax)
+			return 0, false
+		}
+		return utf8.RuneError, true
+	}
+	return r, true
+}
+
+// hex4 reads \uXXXX at i.
+func hex4(b []byte, i int) (rune, bool) {
+	if i+6 > len(b) || b[i] != '\\' || b[i+1] != 'u' {
+		return 0, false
+	}
+	var r rune
+	for _, c := range b[i+2 : i+6] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+// skipString passes the string that is next and reports whether its text is the
+// bytes between its quotes.
+func (s *scanner) skipString() (plain bool) {
+	plain = true
+	i := s.i + 1
+	for {
+		i = plainRun(s.b, i)
+		if i >= len(s.b) {
+			s.i = i
+			s.fail(Syntax)
+			return false
+		}
+		switch c := s.b[i]; {
+		case c == '"':
+			s.i = i + 1
+			return plain
+		case c == '\\':
+			plain = false
+			if i+1 < len(s.b) && escapes[s.b[i+1]] != 0 {
+				i += 2
+				continue
+			}
+			if _, ok := hex4(s.b, i); !ok {
+				s.i = i
+				s.fail(Syntax)
+				return false
+			}
+			i += 6
+		case c >= 0xFE:
+			plain = false
+			i++
+		default:
+			s.i = i
+			s.fail(Syntax)
+			return false
+		}
+	}
+}
+
+// skip passes the value that is next, of any type.
+func (s *scanner) skip() {
+	switch c := s.peek(); c {
+	case '"':
+		s.skipString()
+	case '{':
+		for _, ok := s.firstKey(); ok; _, ok = s.nextKey() {
+			s.skip()
+		}
+	case '[':
+		for ok := s.firstElem(); ok; ok = s.nextElem() {
+			s.skip()
+		}
+	default:
+		s.scalar(c)
+	}
+}
+
+// scalar passes a number, true, false or null that begins with c and returns its
+// literal.
+func (s *scanner) scalar(c byte) []byte {
+	lo := s.i
+	switch c {
+	case 't':
+		s.word("true")
+	case 'f':
+		s.word("false")
+	case 'n':
+		s.word("null")
+	default:
+		s.number()
+	}
+	return s.b[lo:s.i]
+}
+
+func (s *scanner) word(w string) {
+	if len(s.b)-s.i < len(w) || string(s.b[s.i:s.i+len(w)]) != w {
+		s.fail(Syntax)
+		return
+	}
+	s.i += len(w)
+}
+
+// null passes a null and reports whether there was one.
+func (s *scanner) null() bool {
+	if s.peek() != 'n' {
+		return false
+	}
+	s.word("null")
+	return true
+}
+
+// number passes a number as RFC 8259 writes it.
+func (s *scanner) number() {
+	if s.i < len(s.b) && s.b[s.i] == '-' {
+		s.i++
+	}
+	if s.i < len(s.b) && s.b[s.i] == '0' {
+		s.i++
+	} else if !s.digits() {
+		return
+	}
+	if s.i < len(s.b) && s.b[s.i] == '.' {
+		s.i++
+		if !s.digits() {
+			return
+		}
+	}
+	if s.i < len(s.b) && s.b[s.i]|0x20 == 'e' {
+		s.i++
+		if s.i < len(s.b) && (s.b[s.i] == '+' || s.b[s.i] == '-') {
+			s.i++
+		}
+		s.digits()
+	}
+}
+
+func (s *scanner) digits() bool {
+	lo := s.i
+	for s.i < len(s.b) && s.b[s.i]-'0' <= 9 {
+		s.i++
+	}
+	if s.i == lo {
+		s.fail(Syntax)
+		return false
+	}
+	return true
+}
+
+// end reports a failure where anything but white space follows.
+func (s *scanner) end() {
+	if s.err == nil && (s.peek() != 0 || s.i < len(s.b)) {
+		s.fail(Syntax)
+	}
+}

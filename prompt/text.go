@@ -1,0 +1,150 @@
+package prompt
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"unicode/utf8"
+)
+
+// The canonical text.
+//
+// What separates things is written before them, as a mark: the byte 0xFF, which
+// cannot occur in valid UTF-8, and a byte that says what begins. Nothing is
+// written after a text, so a conversation that grows extends its text byte for
+// byte. A 0xFF or 0xFE that comes in a body (no valid one has it) is written as
+// two bytes, 0xFE and a small number, so that no text holds a mark.
+const (
+	mark     = 0xFF
+	harmless = 0xFE
+)
+
+// What a mark opens.
+const (
+	kindTool      = 'd' // a tool definition, canonical JSON
+	kindSystem    = 's' // turns, by role
+	kindDeveloper = 'v'
+	kindUser      = 'u'
+	kindAssistant = 'a'
+	kindResult    = 't' // role tool, and Responses' outputs of calls
+	kindFunction  = 'f'
+	kindOther     = 'o' // any other role, its name first
+	kindText      = 'x' // a text that is not the first thing in its turn
+	kindName      = 'n' // the speaker's name
+	kindReasoning = 'r'
+	kindRefusal   = 'k'
+	kindCall      = 'c' // a tool call: its name
+	kindArguments = 'j' // and its arguments
+	kindInner     = 'R' // a tool's result inside a turn (Anthropic)
+	kindMore      = 'y' // a further part of that result
+	kindMedia     = 'i' // image, audio, file: a digest
+	kindBlock     = 'z' // what this version does not know, canonical JSON
+)
+
+func appendHarmless(dst []byte, c byte) []byte { return append(dst, harmless, c-harmless+1) }
+
+// trimRune cuts off what cannot stand at the end of a text that was cut: a part
+// of a rune, of a mark or of a byte made harmless.
+func trimRune(b []byte) []byte { return b[:boundary(b, len(b))] }
+
+// boundary returns the greatest index up to n at which text b may be cut.
+func boundary[T string | []byte](b T, n int) int {
+	if n >= len(b) {
+		n = len(b)
+	} else if n < 0 {
+		n = 0
+	}
+	if n > 0 && b[n-1] >= harmless {
+		return n - 1
+	}
+	for i := n - 1; i >= 0 && i > n-utf8.UTFMax; i-- {
+		c := b[i]
+		if c < utf8.RuneSelf {
+			break
+		}
+		if utf8.RuneStart(c) {
+			if !utf8.FullRune([]byte(b[i:n])) {
+				return i
+			}
+			break
+		}
+	}
+	return n
+}
+
+// span is a part of a parse's out.
+type span struct{ lo, hi int }
+
+func (s span) empty() bool { return s.hi <= s.lo }
+
+// slots are the parts of a turn by their rank. Clients order members as they
+// like; the text has them in the order of their ranks.
+type slots struct {
+	base int // where the first part begins
+	sp   [8]span
+}
+
+// put notes that rank's part is what was written from lo on. A member that
+// comes twice counts as it came last, as the engines' readers have it.
+func (p *parse) put(sl *slots, rank, lo int) { sl.sp[rank] = span{lo, len(p.out)} }
+
+// settle puts the parts in order where they are not.
+func (p *parse) settle(sl *slots) {
+	at := sl.base
+	for _, sp := range sl.sp {
+		if sp.empty() {
+			continue
+		}
+		if sp.lo != at {
+			p.reorder(sl)
+			return
+		}
+		at = sp.hi
+	}
+	if at != len(p.out) {
+		p.reorder(sl)
+	}
+}
+
+func (p *parse) reorder(sl *slots) {
+	t := p.tmp[:0]
+	for _, sp := range sl.sp {
+		if sp.empty() {
+			continue
+		}
+		part := p.out[sp.lo:sp.hi]
+		// A text was written with or without a mark by what stood before it then.
+		switch text := part[0] == mark && part[1] == kindText; {
+		case len(t) == 0 && text:
+			part = part[2:]
+		case len(t) > 0 && part[0] != mark:
+			t = append(t, mark, kindText)
+		}
+		t = append(t, part...)
+	}
+	p.out = append(p.out[:sl.base], t...)
+	p.tmp = t
+}
+
+// digest is a sum of 128-bit digests, so that the order of members does not
+// matter. The hash is SHA-256 because clients choose what is hashed, and a
+// collision would route one user's image as another's.
+type digest struct {
+	hi, lo uint64
+	n      int
+}
+
+func (d *digest) add(b []byte) {
+	h := sha256.Sum256(b)
+	d.hi += binary.BigEndian.Uint64(h[:8])
+	d.lo += binary.BigEndian.Uint64(h[8:16])
+	d.n++
+}
+
+// append writes the digest as 22 characters.
+func (d *digest) append(dst []byte) []byte {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], d.hi)
+	binary.BigEndian.PutUint64(b[8:], d.lo)
+	return base64.RawURLEncoding.AppendEncode(dst, b[:])
+}
