@@ -1,5 +1,10 @@
 package trie
 
+import (
+	"slices"
+	"strings"
+)
+
 // prompt is one recorded (text, target) pair. It stands in two lists, that of its
 // target and that of all.
 type prompt struct {
@@ -80,10 +85,12 @@ func (t *Trie) pull(l *list, p uint32, of func(*prompt) *links) {
 // which the forgotten targets go first.
 func (t *Trie) keepBounds(s uint16) {
 	t.trim(s)
-	for len(t.over) > 0 {
-		o := t.over[len(t.over)-1]
-		t.over = t.over[:len(t.over)-1]
-		t.trim(o)
+	if len(t.over) > 0 { // by ID, so that the same history ends the same whatever the slots
+		slices.SortFunc(t.over, func(a, b uint16) int { return strings.Compare(t.slots[a].id, t.slots[b].id) })
+		for _, o := range t.over {
+			t.trim(o)
+		}
+		t.over = t.over[:0]
 	}
 	for t.bytes > t.cfg.MaxBytes || t.nodes.used > t.maxMany || t.prompts.used > t.maxMany {
 		if !t.sweep(1) {
@@ -154,6 +161,7 @@ func (t *Trie) slotOf(id string) (uint16, bool) {
 		t.slots = append(t.slots, slot{})
 	}
 	t.ids[id] = s
+	t.slots[s].id = id
 	t.gen++
 	return s, true
 }

@@ -39,10 +39,8 @@ func (o *oracle) insert(scope, text, id string) {
 	o.bound(id)
 }
 
-// bound evicts as keepBounds does. Which of two other targets that a split took
-// over their ceiling is trimmed first does not matter for what remains, as a trim
-// only ever lowers the others' counts; but it may spare one a trim, so the tests
-// with a ceiling take one target at a time over it.
+// bound evicts as keepBounds does: the target that was written for, the others in
+// the order of their IDs, then all.
 func (o *oracle) bound(id string) {
 	o.trim(id)
 	for _, other := range o.ids() {
@@ -261,7 +259,7 @@ func (t *Trie) verify(tb testing.TB) {
 func (o *oracle) compare(tb testing.TB, t *Trie, texts []string) {
 	tb.Helper()
 	t.verify(tb)
-	ids := []string{"a", "b", "c", "nobody", "a"}
+	ids := append(o.ids(), "nobody", "a", "b", "a")
 	for _, scope := range []string{"", "m"} {
 		for _, text := range texts {
 			got := t.Match(scope, text, ids, nil)
@@ -305,13 +303,22 @@ func play(tb testing.TB, program []byte) {
 		tb.Fatal(err)
 	}
 	t.maxMany = o.maxMany
+	targets := 3
+	if program[0]&64 != 0 { // more than a node holds by itself
+		targets = 200
+		o.maxBytes, o.maxMany = o.maxBytes*8, o.maxMany*8
+		t.cfg.MaxBytes, t.maxMany = o.maxBytes, o.maxMany
+	}
+	if program[0]&128 != 0 { // texts move about
+		t.text = texts{first: 16, most: 64, slack: 8}
+	}
 	if program[2]%3 != 0 { // one bound at a time, mostly, or two never bite
 		t.cfg.MaxNodes, o.maxNodes = 1000, 1000
 	}
 	var texts []string
-	for program = program[3:]; len(program) >= 3; {
-		op, n := program[0], int(program[1]%12)
-		program = program[2:]
+	for program = program[3:]; len(program) >= 4; {
+		op, n, who := program[0], int(program[1]%12), program[2]
+		program = program[3:]
 		n = min(n, len(program))
 		raw := program[:n]
 		program = program[n:]
@@ -319,28 +326,41 @@ func play(tb testing.TB, program []byte) {
 		for _, c := range raw { // few letters, some of them many times over: shared prefixes and long runs
 			b = append(b, strings.Repeat(string("ab\x00\xff"[c%4]), 1+int(c>>2%8))...)
 		}
+		if targets > 3 {
+			b = b[:min(len(b), 3)]
+		}
 		text := string(b)
-		id := string("abc"[op>>2%3])
+		if k := int(who >> 2); n < 5 && k < len(texts) { // one that was there, or its beginning
+			text = texts[k]
+			text = text[:len(text)-min(n, len(text))]
+		}
+		id := string(rune('a' + int(who)%targets))
 		scope := []string{"", "m"}[op>>5%2]
+		if len(o.prompts) > 0 && (op%8 == 4 || op%8 == 5) { // again, or back
+			e := o.prompts[int(who)%len(o.prompts)]
+			scope, text, id = e.scope, e.text, e.id
+		}
 		switch op % 8 {
 		case 0, 1, 2, 3, 4:
 			t.Insert(scope, text, id)
 			o.insert(scope, text, id)
 		case 5, 6:
-			if len(texts) > 0 && op%8 == 5 {
-				text = texts[int(op>>3)%len(texts)]
-			}
 			t.Remove(scope, text, id)
 			o.remove(scope, text, id)
 		case 7:
 			t.Forget(id)
 			o.forget(id)
 		}
+		if dead := t.text.used - t.text.live; op%8 < 5 && text != "" && len(text) <= o.maxBytes && dead > t.text.live/4+t.text.slack+t.text.most {
+			tb.Fatalf("%d bytes lie dead beside %d", dead, t.text.live)
+		}
 		texts = append(texts, text)
 		if len(texts) > 24 {
 			texts = texts[1:]
 		}
-		o.compare(tb, t, texts)
+		if targets == 3 || len(program)%8 == 0 {
+			o.compare(tb, t, texts[max(0, len(texts)-1200/(targets+47)):])
+		}
 	}
 }
 

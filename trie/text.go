@@ -5,6 +5,8 @@ package trie
 // bit into the newest one, so that the dead take no more than a quarter of the
 // living plus slack.
 type texts struct {
+	first, most, slack int // bytes: of the first segment, of a later one, of what may lie dead anyway
+
 	segs   []segment
 	free   []uint32 // segments without a buffer
 	cur    uint32   // the one that is written to
@@ -21,16 +23,12 @@ type segment struct {
 	head uint32 // nodes with a run here
 }
 
-const (
-	firstSeg = 64 << 10 // not below window
-	maxSeg   = 1 << 20
-	slack    = 256 << 10
-)
+func newTexts() texts { return texts{first: 64 << 10, most: 1 << 20, slack: 256 << 10} }
 
-// alloc reserves n bytes, at most window.
+// alloc reserves n bytes.
 func (x *texts) alloc(n int) (seg, off uint32) {
 	if len(x.segs) == 0 || int(x.segs[x.cur].used)+n > len(x.segs[x.cur].buf) {
-		x.open()
+		x.open(n)
 	}
 	s := &x.segs[x.cur]
 	off = s.used
@@ -41,8 +39,8 @@ func (x *texts) alloc(n int) (seg, off uint32) {
 	return x.cur, off
 }
 
-// open makes an empty segment the one to write to.
-func (x *texts) open() {
+// open makes an empty segment with room for n bytes the one to write to.
+func (x *texts) open(n int) {
 	if len(x.segs) > 0 { // what the last one has no room for is dead
 		s := &x.segs[x.cur]
 		x.used += len(s.buf) - int(s.used)
@@ -58,7 +56,7 @@ func (x *texts) open() {
 		x.cur = uint32(len(x.segs))
 		x.segs = append(x.segs, segment{})
 	}
-	x.segs[x.cur] = segment{buf: make([]byte, min(maxSeg, max(firstSeg, x.live)))}
+	x.segs[x.cur] = segment{buf: make([]byte, max(n, min(x.most, max(x.first, x.live))))}
 }
 
 // release gives n bytes of seg back.
@@ -113,7 +111,7 @@ func (x *texts) unlink(nodes *slab[node], nd *node) {
 // compact moves up to about budget bytes out of the segment with the most dead
 // ones, while there are too many.
 func (x *texts) compact(nodes *slab[node], budget int) {
-	for budget > 0 && x.used-x.live > x.live/4+slack {
+	for budget > 0 && x.used-x.live > x.live/4+x.slack {
 		if !x.empty && !x.choose() {
 			return
 		}
@@ -141,7 +139,7 @@ func (x *texts) choose() bool {
 	if !x.empty && len(x.segs) > 0 { // all that is dead is in the current one
 		if s := &x.segs[x.cur]; s.live > 0 && s.used-s.live > 0 {
 			x.victim, x.empty = x.cur, true
-			x.open()
+			x.open(0)
 		}
 	}
 	return x.empty

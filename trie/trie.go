@@ -83,6 +83,7 @@ type Trie struct {
 
 // slot is what is kept for one target.
 type slot struct {
+	id      string
 	nodes   int // that it holds
 	prompts int
 	list    list // its prompts, the least recently inserted first
@@ -110,6 +111,7 @@ func New(cfg Config) (*Trie, error) {
 		kids:    make(map[uint64]uint32),
 		ends:    make(map[uint64]uint32),
 		ids:     make(map[string]uint16),
+		text:    newTexts(),
 	}, nil
 }
 
@@ -223,6 +225,7 @@ func (t *Trie) Forget(id string) {
 	t.gen++
 	t.dead = append(t.dead, s)
 	t.sweep(4096)
+	t.maintain(0)
 }
 
 // Warmed returns how many prompts are recorded for each of ids; the result reuses
