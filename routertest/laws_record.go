@@ -1,0 +1,201 @@
+package routertest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/warmroute/router"
+)
+
+// outcomes are what records makes its noise of.
+func outcome(rng *rand.Rand) router.Outcome {
+	n := []int{0, 5, -5, 1 << 40}
+	return router.Outcome{
+		Stage: router.Stage(rng.IntN(8)), Status: []int{0, 200, 404, 429, 503, -1}[rng.IntN(6)],
+		Err:          []error{nil, context.Canceled, errors.New("x")}[rng.IntN(3)],
+		PromptTokens: n[rng.IntN(4)], CachedTokens: n[rng.IntN(4)], OutputTokens: n[rng.IntN(4)],
+		Reply: []string{"", "more", "\xff\x00"}[rng.IntN(3)],
+	}
+}
+
+func (k *kit) records() {
+	for seed := range uint64(8) {
+		rng := k.rng(seed)
+		s := k.new(k.rand(seed))
+		var made []router.Decision
+		for i, st := range k.history(seed, 120, kind(seed%4)) {
+			d, err := s.Pick(context.Background(), st.prompt, st.targets)
+			if bad := valid(st.prompt, st.targets, d, err); bad != "" {
+				k.failf("pick %d, after Records in any order: %s", i+1, bad)
+			}
+			if err == nil {
+				made = append(made, d)
+			}
+			byHand := []router.Decision{
+				{},
+				{Prompt: st.prompt},
+				{Prompt: st.prompt, Target: router.Target{ID: "nobody knows it"}, Length: len(st.prompt.Text)},
+				{Prompt: st.prompt, Target: st.targets[rng.IntN(len(st.targets))], Length: len(st.prompt.Text)},
+				{Prompt: st.prompt, Target: st.targets[0], Cached: 1 << 40, Length: -1, Unit: 9},
+			}
+			for range rng.IntN(6) {
+				d := byHand[rng.IntN(len(byHand))]
+				if len(made) > 0 && rng.IntN(2) == 0 {
+					d = made[rng.IntN(len(made))]
+				}
+				s.Record(d, outcome(rng))
+			}
+			if f, ok := s.(router.Forgetter); ok && rng.IntN(10) == 0 {
+				f.Forget(k.ids[rng.IntN(len(k.ids))])
+			}
+		}
+	}
+}
+
+func (k *kit) unsent() {
+	k.r.Helper()
+	k.same("a Record without Sent, or of no Stage,", noLens, func(uint64) lens {
+		return lens{record: func(s router.Strategy, st step, d router.Decision, o router.Outcome) {
+			s.Record(d, router.Outcome{Status: 200, Reply: "said by nobody"})
+			if st.sent || o.Stage != router.Sent {
+				s.Record(d, o)
+			}
+		}}
+	})
+}
+
+func (k *kit) repeated() {
+	k.r.Helper()
+	k.same("recording twice", noLens, func(uint64) lens {
+		return lens{record: func(s router.Strategy, st step, d router.Decision, o router.Outcome) {
+			if st.sent {
+				s.Record(d, o)
+				s.Record(d, o)
+			}
+		}}
+	})
+}
+
+func (k *kit) explained() {
+	for seed := range uint64(8) {
+		s, steps := k.new(k.rand(seed)), k.history(seed, 60, kind(seed%4))
+		x := s.(router.Explainer)
+		if got := x.Explain(context.Background(), steps[0].prompt, nil, nil); len(got) != 0 {
+			k.failf("%d candidates of no targets", len(got))
+		}
+		play(s, steps, lens{before: func(_ router.Strategy, st step, ts []router.Target) {
+			for _, spare := range []int{0, len(ts) + 1} {
+				dst := make([]router.Candidate, 1, 1+spare)
+				dst[0].Target.ID = "was there before"
+				got := x.Explain(context.Background(), st.prompt, ts, dst)
+				if len(got) == 0 || got[0].Target.ID != "was there before" {
+					k.failf("Explain does not append to dst")
+				}
+				if bad := list(st.prompt, ts, got[1:]); bad != "" {
+					k.failf("history %d: %s", seed, bad)
+				}
+			}
+		}})
+	}
+}
+
+func (k *kit) agrees() {
+	for seed := range uint64(12) {
+		s, steps := k.new(k.rand(seed)), k.history(seed, 80, kind(seed%4))
+		x := s.(router.Explainer)
+		var lists [][]router.Candidate
+		results := play(s, steps, lens{before: func(_ router.Strategy, st step, ts []router.Target) {
+			lists = append(lists, x.Explain(context.Background(), st.prompt, ts, nil))
+		}})
+		for i, r := range results {
+			if r.err != nil {
+				continue
+			}
+			cs := lists[i]
+			at := slices.IndexFunc(cs, func(c router.Candidate) bool { return c.Target.ID == r.d.Target.ID })
+			switch {
+			case at < 0:
+				k.failf("Pick took %s, which Explain does not name", r.d.Target.ID)
+			case at > 0 && cs[at].Reason != router.ReasonTied:
+				k.failf("history %d, pick %d: Pick took %s, Explain has it as number %d, %q; its first is %s, %q",
+					seed, i+1, describe(r.d), at+1, cs[at].Reason, cs[0].Target.ID, cs[0].Reason)
+			case r.d.Reason != cs[0].Reason:
+				k.failf("history %d, pick %d: Pick says %q, Explain %q", seed, i+1, r.d.Reason, cs[0].Reason)
+			case r.d.Cached != cs[at].Cached || r.d.Length != cs[at].Length || r.d.Unit != cs[at].Unit:
+				k.failf("history %d, pick %d: Pick says %s, Explain cached %d of %d %s",
+					seed, i+1, describe(r.d), cs[at].Cached, cs[at].Length, cs[at].Unit)
+			}
+		}
+	}
+}
+
+func (k *kit) quiet() {
+	k.r.Helper()
+	k.same("Explain", noLens, func(uint64) lens {
+		return lens{before: func(s router.Strategy, st step, ts []router.Target) {
+			x := s.(router.Explainer)
+			a := x.Explain(context.Background(), st.prompt, ts, nil)
+			b := x.Explain(context.Background(), st.prompt, ts, nil)
+			if diff := differentLists(a, b); diff != "" {
+				k.failf("Explain does not say the same twice: %s", diff)
+			}
+		}}
+	})
+}
+
+// forgets tells every target of every prompt, then forgets one of them.
+func (k *kit) forgets() {
+	for seed := range uint64(4) {
+		s, ts := k.new(k.rand(seed)), k.fleet(k.rng(seed), 5, idle)
+		cached := func(p router.Prompt, i int) int {
+			d, err := s.Pick(context.Background(), p, ts[i:i+1])
+			if err != nil {
+				k.failf("pick of a single target: %v", err)
+			}
+			return d.Cached
+		}
+		var sent []router.Decision
+		for _, p := range k.prompts {
+			for i := range ts {
+				d, err := s.Pick(context.Background(), p, ts[i:i+1])
+				if err != nil {
+					k.failf("pick of a single target: %v", err)
+				}
+				s.Record(d, router.Outcome{Stage: router.Sent})
+				sent = append(sent, d)
+			}
+		}
+		before := make(map[[2]int]int)
+		for n, p := range k.prompts {
+			for i := range ts {
+				before[[2]int{n, i}] = cached(p, i)
+			}
+		}
+		f := s.(router.Forgetter)
+		f.Forget("nobody knows it")
+		f.Forget(ts[0].ID)
+		f.Forget(ts[0].ID)
+		for n, p := range k.prompts {
+			if c := cached(p, 0); c != 0 {
+				k.failf("%d cached on a target after Forget", c)
+			}
+			for i := 1; i < len(ts); i++ {
+				if c := cached(p, i); c != before[[2]int{n, i}] {
+					k.failf("%d cached on a target after Forget of another, %d before", c, before[[2]int{n, i}])
+				}
+			}
+		}
+		// What began before must not go wrong when it ends after.
+		for i, d := range sent {
+			s.Record(d, router.Outcome{Stage: router.Finished + router.Stage(i%3)})
+		}
+		for _, p := range k.prompts {
+			d, err := s.Pick(context.Background(), p, ts)
+			if bad := valid(p, ts, d, err); bad != "" {
+				k.failf("after Forget: %s", bad)
+			}
+		}
+	}
+}
