@@ -1,0 +1,203 @@
+package loadgen
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a router, or engines, in a process of its own, so that what it
+// costs is not mixed with what driving it costs.
+type Process struct {
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	exited chan struct{}
+	tail   tail // the end of what it wrote to standard error
+}
+
+// Start starts the program name with args. Stop ends it.
+func Start(name string, args ...string) (*Process, error) {
+	p, _, err := start(name, args, false)
+	return p, err
+}
+
+func start(name string, args []string, pipe bool) (*Process, io.Reader, error) {
+	p := &Process{cmd: exec.Command(name, args...), exited: make(chan struct{})}
+	p.cmd.Stderr = &p.tail
+	var out io.Reader
+	var err error
+	if pipe {
+		if out, err = p.cmd.StdoutPipe(); err != nil {
+			return nil, nil, err
+		}
+	}
+	// Held open: a program that reads it can tell when this process is gone.
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		p.cmd.Wait()
+		close(p.exited)
+	}()
+	return p, out, nil
+}
+
+// Stop asks the process to end and kills it where it has not after five seconds.
+func (p *Process) Stop() {
+	p.stdin.Close()
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(5 * time.Second):
+		p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+// Await waits until url answers with status 200. The error holds what the
+// process wrote to standard error where it ended instead.
+func (p *Process) Await(ctx context.Context, url string) error {
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("loadgen: %s ended: %v: %s", p.cmd.Path, p.cmd.ProcessState, p.tail.String())
+		case <-ctx.Done():
+			return fmt.Errorf("loadgen: %s does not answer at %s: %w", p.cmd.Path, url, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// ticks is how many of the kernel's clock ticks make a second in /proc; Linux
+// has had it at 100 on every architecture that Go runs on.
+const ticks = 100
+
+// CPU returns the processor time that the process has used so far, user and
+// system, to the nearest 10 ms. It needs Linux.
+func (p *Process) CPU() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the program's name in parentheses, which may hold
+	// anything; utime and stime are the 14th and the 15th.
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) < 13 {
+		return 0, errors.New("loadgen: /proc/PID/stat is too short")
+	}
+	var sum int64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(string(f), 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return time.Duration(sum) * time.Second / ticks, nil
+}
+
+// RSS returns the greatest resident memory that the process has had, in bytes.
+// It needs Linux.
+func (p *Process) RSS() (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(b), "VmHWM:")
+	var kb int64
+	if _, err := fmt.Sscan(rest, &kb); !ok || err != nil {
+		return 0, errors.New("loadgen: no VmHWM in /proc/PID/status")
+	}
+	return kb << 10, nil
+}
+
+// FreeAddr returns a loopback address that nobody listened on a moment ago.
+func FreeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// StartEnginesProcess starts n engines in a process of their own. The program
+// name with args must call ServeEngines.
+func StartEnginesProcess(n int, name string, args ...string) (*Process, []string, error) {
+	p, out, err := start(name, args, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	var urls []string
+	for lines := bufio.NewScanner(out); len(urls) < n && lines.Scan(); {
+		urls = append(urls, lines.Text())
+	}
+	if len(urls) < n {
+		p.Stop()
+		return nil, nil, fmt.Errorf("loadgen: %d of %d engines started: %s", len(urls), n, p.tail.String())
+	}
+	return p, urls, nil
+}
+
+// ServeEngines runs n engines, writes their URLs to out, a line each, and goes on
+// until in ends: when the process that started this one is gone.
+func ServeEngines(n int, c EngineConfig, in io.Reader, out io.Writer) error {
+	e, err := StartEngines(n, c)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if _, err := fmt.Fprintln(out, strings.Join(e.URLs, "\n")); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, in)
+	return err
+}
+
+// tail keeps the last kilobytes that were written.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, b...)
+	if n := len(t.b) - 4<<10; n > 0 {
+		t.b = append(t.b[:0], t.b[n:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b)
+}
