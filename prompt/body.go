@@ -254,14 +254,14 @@ func (p *parse) batch() {
 	p.tokens = nil
 	switch p.peek() {
 	case '"':
-		p.out = p.appendString(p.out)
+		p.out = p.copyString(p.out)
 	case '[':
 		first := true
 		for ok := p.firstElem(); ok; ok = p.nextElem() {
 			c := p.peek()
 			switch {
 			case first && c == '"':
-				p.out = p.appendString(p.out)
+				p.out = p.copyString(p.out)
 			case first && c == '[':
 				p.tokenArray()
 			case first && (c == '-' || c >= '0' && c <= '9'):

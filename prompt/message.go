@@ -83,7 +83,7 @@ func (p *parse) role() {
 		return
 	}
 	lo := len(p.out)
-	p.out = p.appendString(p.out)
+	p.out = p.copyString(p.out)
 	if k := roleKind(p.out[lo:]); k != kindOther {
 		p.kind = k
 		p.out = p.out[:lo]
@@ -114,7 +114,7 @@ func (p *parse) marked(kind byte) {
 	case '"':
 		lo := len(p.out)
 		p.out = append(p.out, mark, kind)
-		p.out = p.appendString(p.out)
+		p.out = p.copyString(p.out)
 		if len(p.out) == lo+2 {
 			p.out = p.out[:lo]
 		}
@@ -158,7 +158,7 @@ func (p *parse) textPart(base int) {
 		p.out = append(p.out, mark, kindText)
 	}
 	start := len(p.out)
-	p.out = p.appendString(p.out)
+	p.out = p.copyString(p.out)
 	if t := p.out[start:]; len(t) > len(billing) && string(t[:len(billing)]) == billing && p.isSystem() {
 		p.out = append(p.out[:start], afterLine(t)...)
 	}
@@ -363,7 +363,7 @@ func (p *parse) callMembers(sl *slots, outer bool) {
 		case key == "name":
 			p.out = append(p.out, mark, kindCall)
 			if p.peek() == '"' {
-				p.out = p.appendString(p.out)
+				p.out = p.copyString(p.out)
 			} else {
 				p.wrong()
 			}
@@ -372,7 +372,7 @@ func (p *parse) callMembers(sl *slots, outer bool) {
 			p.out = append(p.out, mark, kindArguments)
 			switch p.peek() {
 			case '"':
-				p.out = p.appendString(p.out)
+				p.out = p.copyString(p.out)
 			case 'n':
 				p.null()
 				p.out = p.out[:lo]
@@ -419,7 +419,7 @@ func (p *parse) leaves(d *digest, source bool) {
 			return
 		}
 		lo := len(p.out)
-		p.out = p.appendString(p.out)
+		p.out = p.copyString(p.out)
 		if len(p.out) > lo {
 			d.add(p.out[lo:])
 		}

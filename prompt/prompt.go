@@ -171,7 +171,7 @@ func apiOf(path string) api {
 var parses = sync.Pool{New: func() any { return new(parse) }}
 
 // maxKept bounds the buffers that are kept for the next request.
-const maxKept = 1 << 20
+const maxKept = 4 << 20
 
 func (p *parse) release() {
 	out, tmp := p.out[:0], p.tmp[:0]

@@ -3,6 +3,7 @@ package prompt
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -156,14 +157,11 @@ const (
 // in a string: a quote, a backslash, a control character or a byte from 0xFE on.
 // Bits above that first one mean nothing (a subtraction may have borrowed).
 func special(x uint64) uint64 {
-	q := x ^ '"'*lows
-	e := x ^ '\\'*lows
-	m := (x - ' '*lows) & ^x
-	m |= (q - lows) & ^q
-	m |= (e - lows) & ^e
-	f := x | lows // 0xFE and 0xFF are the bytes that are all ones with the lowest bit set
-	m |= f & (^f - lows)
-	return m & highs
+	// The three differences go below zero, so to a high bit, for the ASCII that is
+	// looked for; the sum reaches one only from 0x7E on, which x's own high bit
+	// makes 0xFE.
+	m := (x - ' '*lows) | ((x ^ '"'*lows) - lows) | ((x ^ '\\'*lows) - lows)
+	return (m&^x | ((x&^highs)+2*lows)&x) & highs
 }
 
 // plainRun returns the first index at or after i whose byte needs care, or the
@@ -182,12 +180,69 @@ func plainRun(b []byte, i int) int {
 	return i
 }
 
+// copyString does what appendString does, faster and with more memory: dst gets
+// room for the rest of the body, so that each step can store the bytes it
+// looked at and see afterwards how many of them count.
+func (s *scanner) copyString(dst []byte) []byte {
+	b := s.b
+	i := s.i + 1
+	// Text never takes more room than what it was made of, so there is enough to
+	// the end; what may take more is left to appendString.
+	dst = slices.Grow(dst, len(b)-i+16)
+	d, n := dst[:cap(dst)], len(dst)
+	for len(b)-i >= 16 && len(d)-n >= 16 {
+		src, dst := (*[16]byte)(b[i:]), (*[16]byte)(d[n:])
+		x := binary.LittleEndian.Uint64(src[:8])
+		binary.LittleEndian.PutUint64(dst[:8], x)
+		m := special(x)
+		if m == 0 {
+			i += 8
+			n += 8
+			x = binary.LittleEndian.Uint64(src[8:])
+			binary.LittleEndian.PutUint64(dst[8:], x)
+			if m = special(x); m == 0 {
+				i += 8
+				n += 8
+				continue
+			}
+		}
+		k := bits.TrailingZeros64(m) >> 3
+		i += k
+		n += k
+		if b[i] == '"' {
+			s.i = i + 1
+			return d[:n]
+		}
+		if b[i] != '\\' {
+			break
+		}
+		for i+1 < len(b) && b[i] == '\\' { // escapes come in rows
+			if e := escapes[b[i+1]]; e != 0 {
+				d[n] = e
+				i += 2
+				n++
+				continue
+			}
+			s.i = i
+			r, ok := s.escape()
+			if !ok {
+				return d[:n]
+			}
+			n += utf8.EncodeRune(d[n:], r)
+			i = s.i
+		}
+	}
+	return s.appendRest(d[:n], i)
+}
+
 // appendString reads the string that is next and appends its text to dst. The
 // text cannot contain the mark byte. Where the body ends inside the string, what
 // was there is appended.
-func (s *scanner) appendString(dst []byte) []byte {
+func (s *scanner) appendString(dst []byte) []byte { return s.appendRest(dst, s.i+1) }
+
+// appendRest is appendString from byte i on.
+func (s *scanner) appendRest(dst []byte, i int) []byte {
 	b := s.b
-	i := s.i + 1
 	for {
 		lo := i
 		i = plainRun(b, i)
