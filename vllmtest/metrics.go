@@ -102,24 +102,35 @@ func (h histogram) clone() histogram {
 
 // page is a metrics page in the making.
 type page struct {
-	b      []byte
-	labels string // without braces
-	since  string
+	b     []byte
+	first string // the labels before model_name, with a comma behind
+	model string // the label model_name
+	since string
 }
 
 func (p *page) head(name, kind, help string) {
 	p.b = append(p.b, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
 }
 
-// sample writes one line; extra is further labels, or "".
+// sample writes one line; extra is a further label, or "".
 func (p *page) sample(name, extra string, v float64) {
+	p.series(name, extra)
+	p.b = append(appendFloat(p.b, v), '\n')
+}
+
+// series writes a name and its labels, these in alphabetical order.
+func (p *page) series(name, extra string) {
 	p.b = append(append(p.b, name...), '{')
-	p.b = append(p.b, p.labels...)
-	if extra != "" {
-		p.b = append(append(p.b, ','), extra...)
+	p.b = append(p.b, p.first...)
+	switch {
+	case extra == "":
+		p.b = append(p.b, p.model...)
+	case extra < p.model:
+		p.b = append(append(append(p.b, extra...), ','), p.model...)
+	default:
+		p.b = append(append(append(p.b, p.model...), ','), extra...)
 	}
 	p.b = append(p.b, "} "...)
-	p.b = append(appendFloat(p.b, v), '\n')
 }
 
 // appendFloat writes v as Python does: a whole number ends in ".0".
@@ -156,11 +167,8 @@ func (p *page) counter(name, help, label string, values []string, v ...float64) 
 func (p *page) created(name, help string, n int, extra func(int) string) {
 	p.head(name+"_created", "gauge", help)
 	for i := range n {
-		p.b = append(append(p.b, name+"_created{"+p.labels...), ""...)
-		if x := extra(i); x != "" {
-			p.b = append(p.b, ","+x...)
-		}
-		p.b = append(p.b, "} "+p.since+"\n"...)
+		p.series(name+"_created", extra(i))
+		p.b = append(append(p.b, p.since...), '\n')
 	}
 }
 
@@ -209,9 +217,10 @@ func (e *engine) snapshot() snapshot {
 // metricsPage writes s as vLLM's /metrics does.
 func metricsPage(cfg *Config, s snapshot) []byte {
 	p := &page{
-		b:      make([]byte, 0, 40<<10),
-		labels: `engine="0",model_name="` + escapeLabel(cfg.modelName()) + `"`,
-		since:  strconv.FormatFloat(float64(s.created.UnixNano())/1e9, 'e', -1, 64),
+		b:     make([]byte, 0, 40<<10),
+		first: `engine="0",`,
+		model: `model_name="` + escapeLabel(cfg.modelName()) + `"`,
+		since: strconv.FormatFloat(float64(s.created.UnixNano())/1e9, 'e', -1, 64),
 	}
 	f := func(n uint64) float64 { return float64(n) }
 	p.gauge("vllm:num_requests_running", "Number of requests in the batch.", float64(s.running))
@@ -237,11 +246,10 @@ func metricsPage(cfg *Config, s snapshot) []byte {
 	p.counter("vllm:request_success", "Number of ended requests by reason.", "finished_reason",
 		[]string{"stop", "length", "abort", "error", "repetition"}, f(s.stopped), f(s.length), f(s.aborted), 0, 0)
 
-	all := p.labels
-	p.labels = `model_name="` + escapeLabel(cfg.modelName()) + `"`
+	p.first = "" // it is counted before an engine is chosen
 	p.counter("vllm:admission_rejections", "Number of requests refused at the door.", "reason",
 		[]string{"max_num_queued_reqs", "max_num_queued_tokens"}, f(s.rejected), 0)
-	p.labels = all
+	p.first = `engine="0",`
 
 	p.histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", s.promptLen)
 	p.histogram("vllm:request_generation_tokens", "Generated tokens of a request.", s.outputLen)
@@ -256,8 +264,8 @@ func metricsPage(cfg *Config, s snapshot) []byte {
 	p.histogram("vllm:request_decode_time_seconds", "Seconds from the first token to the end.", s.decodeTime)
 
 	p.head("vllm:cache_config_info", "gauge", "The cache's configuration.")
-	p.labels = `block_size="` + strconv.Itoa(cfg.BlockSize) + `",enable_prefix_caching="True",engine="0"` +
-		`,kv_cache_size_tokens="` + strconv.Itoa(cfg.Blocks*cfg.BlockSize) + `",num_gpu_blocks="` + strconv.Itoa(cfg.Blocks) +
+	p.first, p.model = "", `block_size="`+strconv.Itoa(cfg.BlockSize)+`",enable_prefix_caching="True",engine="0"`+
+		`,kv_cache_size_tokens="`+strconv.Itoa(cfg.Blocks*cfg.BlockSize)+`",num_gpu_blocks="`+strconv.Itoa(cfg.Blocks)+
 		`",prefix_caching_hash_algo="sha256"`
 	p.sample("vllm:cache_config_info", "", 1)
 	return p.b

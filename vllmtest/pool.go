@@ -45,6 +45,8 @@ type pool struct {
 	free   int
 	cached map[blockKey][]int32 // copies of one content, oldest first
 
+	unkeyedLast bool // as vLLM before 0.25: see release
+
 	evicted uint64 // blocks that were handed out again and had held something
 }
 
@@ -74,6 +76,14 @@ func (p *pool) pushBack(i int32) {
 	last := p.blocks[h].prev
 	p.blocks[i].prev, p.blocks[i].next = last, h
 	p.blocks[last].next, p.blocks[h].prev = i, i
+	p.free++
+}
+
+func (p *pool) pushFront(i int32) {
+	h := p.head()
+	first := p.blocks[h].next
+	p.blocks[i].prev, p.blocks[i].next = h, first
+	p.blocks[h].next, p.blocks[first].prev = i, i
 	p.free++
 }
 
@@ -153,13 +163,20 @@ func (p *pool) forget(i int32) {
 	}
 }
 
-// release gives blocks back, in the order of their sequence: the last one is
-// handed out again first.
+// release gives blocks back, in the order of their sequence: of those that hold
+// something the last one is handed out again first. Those that hold nothing
+// worth keeping, a sequence's last block mostly, go before all others; vLLM
+// before 0.25 did not make that difference.
 func (p *pool) release(blocks []int32) {
 	for j := len(blocks) - 1; j >= 0; j-- {
 		i := blocks[j]
-		if p.blocks[i].refs--; p.blocks[i].refs == 0 {
+		if p.blocks[i].refs--; p.blocks[i].refs > 0 {
+			continue
+		}
+		if p.blocks[i].keyed || p.unkeyedLast {
 			p.pushBack(i)
+		} else {
+			p.pushFront(i)
 		}
 	}
 }

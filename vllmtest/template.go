@@ -35,51 +35,74 @@ type part struct {
 	Refusal string          `json:"refusal"`
 	Name    string          `json:"name"`    // tool_use
 	Input   json.RawMessage `json:"input"`   // tool_use
-	Content content         `json:"content"` // tool_result
-	media   string          // what names an image, audio or file
+	Content json.RawMessage `json:"content"` // tool_result
+
+	result content // Content, decoded
+	media  string  // what names an image, audio or file
 }
 
-var errContent = errors.New("content is neither a string nor a list of parts")
+var (
+	errContent = errors.New("content is neither a string nor a list of parts")
+	errDepth   = errors.New("content is nested too deeply")
+)
 
-func (c *content) UnmarshalJSON(b []byte) error {
-	switch {
-	case bytes.Equal(b, []byte("null")):
-		*c = nil
-	case b[0] == '"':
+func (c *content) UnmarshalJSON(b []byte) (err error) {
+	*c, err = decodeContent(b, 0)
+	return err
+}
+
+// decodeContent decodes content inside depth tool results. The depth is bounded
+// because each level reads its bytes again.
+func decodeContent(b []byte, depth int) (content, error) {
+	if depth > 2 {
+		return nil, errDepth
+	}
+	switch b[0] {
+	case 'n':
+		return nil, nil
+	case '"':
 		var s string
 		if err := json.Unmarshal(b, &s); err != nil {
-			return err
+			return nil, err
 		}
-		*c = content{{Type: "text", Text: s}}
-	case b[0] == '[':
-		var raw []json.RawMessage
-		if err := json.Unmarshal(b, &raw); err != nil {
-			return err
+		return content{{Type: "text", Text: s}}, nil
+	case '[':
+	default:
+		return nil, errContent
+	}
+	var raw []json.RawMessage
+	if err := json.Unmarshal(b, &raw); err != nil {
+		return nil, err
+	}
+	c := make(content, len(raw))
+	for i, r := range raw {
+		p := &c[i]
+		if r[0] == '"' {
+			p.Type = "text"
+			if err := json.Unmarshal(r, &p.Text); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		*c = make(content, len(raw))
-		for i, r := range raw {
-			p := &(*c)[i]
-			if r[0] == '"' {
-				p.Type = "text"
-				if err := json.Unmarshal(r, &p.Text); err != nil {
-					return err
-				}
+		if err := json.Unmarshal(r, p); err != nil {
+			return nil, err
+		}
+		switch p.Type {
+		case "text", "input_text", "output_text", "refusal", "tool_use", "thinking", "redacted_thinking":
+		case "tool_result":
+			if len(p.Content) == 0 {
 				continue
 			}
-			if err := json.Unmarshal(r, p); err != nil {
-				return err
+			var err error
+			if p.result, err = decodeContent(p.Content, depth+1); err != nil {
+				return nil, err
 			}
-			switch p.Type {
-			case "text", "input_text", "output_text", "refusal", "tool_use", "tool_result", "thinking", "redacted_thinking":
-			default:
-				sum := sha256.Sum256(r)
-				p.media = hex.EncodeToString(sum[:16])
-			}
+		default:
+			sum := sha256.Sum256(r)
+			p.media = hex.EncodeToString(sum[:16])
 		}
-	default:
-		return errContent
 	}
-	return nil
+	return c, nil
 }
 
 // tool is a tool's definition, in OpenAI's form (Function) or Anthropic's.
@@ -159,7 +182,7 @@ func appendContent(dst []uint32, c content, system bool) []uint32 {
 			dst = appendCall(dst, p.Name, compact(p.Input))
 			text = false
 		case p.Type == "tool_result":
-			dst = appendContent(append(dst, tokResult), p.Content, false)
+			dst = appendContent(append(dst, tokResult), p.result, false)
 			text = false
 		case p.Type == "thinking" || p.Type == "redacted_thinking":
 		default:
