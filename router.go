@@ -56,10 +56,10 @@ func (p Prompt) Scope() string {
 	return string(b)
 }
 
-// Length returns the length of the whole prompt and its unit: the bytes of Text,
-// or, where there is no text, the number of Tokens.
+// Length returns the length of the whole prompt and its unit: the number of
+// Tokens, which is exact, or, where there are none, the bytes of Text.
 func (p Prompt) Length() (int, Unit) {
-	if p.Text == "" && len(p.Tokens) > 0 {
+	if len(p.Tokens) > 0 {
 		return len(p.Tokens), Tokens
 	}
 	return len(p.Text), Bytes
@@ -227,6 +227,7 @@ const (
 	ReasonOverloaded    Reason = "overloaded"      // warm, and too busy
 	ReasonColder        Reason = "colder"          // holds less than the one to take, or less than enough
 	ReasonBusier        Reason = "busier"          // has more to do than the one to take
+	ReasonMoreWarmed    Reason = "more_warmed"     // as good, but has had more prompts than the one to take
 	ReasonTied          Reason = "tied"            // as good as the one to take; the draw decides
 	ReasonNotItsTurn    Reason = "not_its_turn"    // round_robin: another one's turn
 	ReasonElsewhere     Reason = "elsewhere"       // consistent_hash: further along than the one to take

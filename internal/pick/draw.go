@@ -121,7 +121,11 @@ func (t *Ticket) Beats(o *Ticket) bool {
 
 // Show lets targets[i] take part.
 func (l *Lottery) Show(i int, t *router.Target) {
-	c := Draw(t.ID, Weight(t), l.Seed)
+	l.Enter(i, Draw(t.ID, Weight(t), l.Seed))
+}
+
+// Enter is Show with a ticket that was drawn before.
+func (l *Lottery) Enter(i int, c Ticket) {
 	l.n++
 	switch {
 	case l.n == 1:

@@ -11,7 +11,7 @@ import (
 // with the prompt's length and nothing cached. Those that are not Ready have
 // their state's reason, the others none; all scores are 0.
 func Candidates(p *router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
-	n, u := Length(p)
+	n, u := p.Length()
 	dst = slices.Grow(dst, len(targets))
 	for i := range targets {
 		dst = append(dst, router.Candidate{

@@ -187,17 +187,8 @@ func NoTarget(targets []router.Target) error {
 	return e
 }
 
-// Length returns the length of p and its unit: Tokens where p has them, which is
-// exact, otherwise bytes of Text.
-func Length(p *router.Prompt) (int, router.Unit) {
-	if len(p.Tokens) > 0 {
-		return len(p.Tokens), router.Tokens
-	}
-	return len(p.Text), router.Bytes
-}
-
 // Decision returns the decision to send p to t where nothing was matched.
 func Decision(p router.Prompt, t *router.Target, reason router.Reason) router.Decision {
-	n, u := Length(&p)
+	n, u := p.Length()
 	return router.Decision{Prompt: p, Target: *t, Length: n, Unit: u, Reason: reason}
 }

@@ -1,0 +1,285 @@
+// Package cacheaware sends each prompt to the target that has been sent the
+// longest part of it before, unless that target has too much to do.
+//
+// It needs nothing of the engines: what a target was sent is taken for cached
+// there. For what the engines say themselves, see package precisecacheaware.
+package cacheaware
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/trie"
+)
+
+// Name is the strategy's name in configuration files.
+const Name = "cache_aware"
+
+// Config is how the strategy works. The zero Config is the documented default.
+type Config struct {
+	// Threshold is the share of the prompt, above 0 and up to 1, that a target
+	// must hold to be warm. 0 means 0.5.
+	Threshold float64
+	// OverloadSlack and OverloadFactor say when a warm target is left: when its
+	// load is both more than the least load + OverloadSlack requests and more
+	// than OverloadFactor times the least load. 0 means 2 and 1.5; a factor is at
+	// least 1. With the defaults, a queue of two at the target that holds the
+	// cache is worth waiting in, a long one is not.
+	OverloadSlack, OverloadFactor float64
+	// HeldShare is the share of the prompt, above 0 and up to 1, from which what
+	// a target holds decides among the least loaded ones where none is warm. 0
+	// means 0.1. (So that different system prompts, each of which shares a few
+	// words with the others, do not all follow the first.)
+	HeldShare float64
+	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config: nodes of
+	// one target, and bytes of text for all. 0 means 1,000,000 and 512 MiB.
+	MaxNodes, MaxBytes int
+	// Trie is what is remembered, where it is to be shared; nil: a new one within
+	// MaxNodes and MaxBytes, which must be 0 otherwise.
+	Trie *trie.Trie
+	// Rand breaks ties. It is safe for concurrent use; nil means the global
+	// source of math/rand/v2.
+	Rand func() uint64
+}
+
+func (c *Config) check() error {
+	share := func(name string, v *float64, def float64) error {
+		if *v == 0 {
+			*v = def
+		}
+		if !(*v > 0 && *v <= 1) {
+			return fmt.Errorf("cacheaware: %s is %v; it must be above 0 and at most 1", name, *v)
+		}
+		return nil
+	}
+	if err := share("Threshold", &c.Threshold, 0.5); err != nil {
+		return err
+	}
+	if err := share("HeldShare", &c.HeldShare, 0.1); err != nil {
+		return err
+	}
+	if c.OverloadSlack == 0 {
+		c.OverloadSlack = 2
+	}
+	if !(c.OverloadSlack > 0) {
+		return fmt.Errorf("cacheaware: OverloadSlack is %v; it must not be negative", c.OverloadSlack)
+	}
+	if c.OverloadFactor == 0 {
+		c.OverloadFactor = 1.5
+	}
+	if !(c.OverloadFactor >= 1) {
+		return fmt.Errorf("cacheaware: OverloadFactor is %v; it must be at least 1", c.OverloadFactor)
+	}
+	if c.Trie != nil && (c.MaxNodes != 0 || c.MaxBytes != 0) {
+		return fmt.Errorf("cacheaware: Trie is given, so MaxNodes and MaxBytes are its own and must be 0")
+	}
+	return nil
+}
+
+// Strategy picks by these rules:
+//
+//  1. The score of a target is the share of the prompt, from its beginning, that
+//     the target has been sent before.
+//  2. Where the best score reaches Threshold, the target that has it is picked,
+//     unless it is overloaded; among several, the least loaded.
+//  3. Otherwise the least loaded target is picked; among several, the one that
+//     holds most of the prompt, where that is at least HeldShare; among those, the
+//     one with the fewest recorded prompts. Where no load is known, the one with
+//     the fewest recorded prompts stands for the least loaded.
+//
+// What is still tied is drawn. A load is (InFlight + Queued) / (Weight / the
+// smallest Ready Weight). A prompt is recorded when it is sent, so the next Pick
+// sees it, and taken back where the request fails before its first token.
+//
+// Prompts with Tokens and no Text are matched by their tokens. A Strategy is safe
+// for concurrent use.
+type Strategy struct {
+	cfg     Config
+	cache   *textcache.Cache
+	trie    *trie.Trie
+	scratch sync.Pool // of *textcache.Targets
+}
+
+var (
+	_ router.Strategy  = (*Strategy)(nil)
+	_ router.Explainer = (*Strategy)(nil)
+	_ router.Forgetter = (*Strategy)(nil)
+)
+
+// New returns a Strategy that has seen nothing yet. The error names the field
+// that is off.
+func New(c Config) (*Strategy, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	t := c.Trie
+	if t == nil {
+		var err error
+		if t, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
+			return nil, fmt.Errorf("cacheaware: %w", err)
+		}
+	}
+	c.Rand = pick.Rand(c.Rand)
+	s := &Strategy{cfg: c, cache: textcache.New(t), trie: t}
+	s.scratch.New = func() any { return new(textcache.Targets) }
+	return s, nil
+}
+
+// Stats returns the size of what is remembered.
+func (s *Strategy) Stats() trie.Stats { return s.trie.Stats() }
+
+// view is what one look at the targets tells.
+type view struct {
+	pick.Summary
+	*textcache.Targets
+	key  textcache.Key
+	best int  // the most that a Ready target holds, in bytes
+	warm bool // best reaches the threshold
+	pin  bool // and one that has it is not overloaded
+}
+
+func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcache.Targets) view {
+	v := view{Summary: pick.Scan(targets), Targets: room, key: textcache.KeyOf(p)}
+	s.cache.Look(&v.key, targets, room)
+	for i := range targets {
+		if targets[i].State == router.Ready {
+			v.best = max(v.best, room.Cached[i])
+		}
+	}
+	v.warm = v.best > 0 && v.share(v.best) >= s.cfg.Threshold
+	for i := range targets {
+		v.pin = v.pin || v.warm && s.pinned(&v, targets, i)
+	}
+	if !v.pin {
+		room.Warmed = s.cache.Warmed(room.IDs, room.Warmed)
+	}
+	return v
+}
+
+func (v *view) share(n int) float64 {
+	if n == 0 {
+		return 0
+	}
+	return float64(n) / float64(v.key.Size())
+}
+
+// pinned reports whether targets[i] is one that rule 2 chooses from.
+func (s *Strategy) pinned(v *view, targets []router.Target, i int) bool {
+	t := &targets[i]
+	return t.State == router.Ready && v.Cached[i] == v.best && !s.overloaded(v, t)
+}
+
+func (s *Strategy) overloaded(v *view, t *router.Target) bool {
+	return v.Overloaded(t, s.cfg.OverloadSlack, s.cfg.OverloadFactor)
+}
+
+// rank is what rule 3 compares: less is better, the first part first.
+type rank struct {
+	load   float64
+	held   int // negative
+	warmed int
+}
+
+func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
+	r := rank{load: v.Load(&targets[i]), warmed: v.Warmed[i]}
+	if v.Known == 0 {
+		r.load = float64(v.Warmed[i])
+	}
+	if v.share(v.Cached[i]) >= s.cfg.HeldShare {
+		r.held = -v.Cached[i]
+	}
+	return r
+}
+
+func (r rank) compare(o rank) int {
+	switch {
+	case r.load != o.load:
+		return sign(r.load < o.load)
+	case r.held != o.held:
+		return sign(r.held < o.held)
+	case r.warmed != o.warmed:
+		return sign(r.warmed < o.warmed)
+	}
+	return 0
+}
+
+func sign(less bool) int {
+	if less {
+		return -1
+	}
+	return 1
+}
+
+// Pick chooses a target. It draws one random number a call where a target is
+// Ready, and allocates the Memo alone.
+func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	room := s.scratch.Get().(*textcache.Targets)
+	defer s.scratch.Put(room)
+	v := s.look(&p, targets, room)
+	if v.Ready == 0 {
+		return router.Decision{}, pick.NoTarget(targets)
+	}
+	i := s.choose(&v, targets)
+	return router.Decision{
+		Prompt: p,
+		Target: targets[i],
+		Cached: v.key.Units(v.Cached[i]),
+		Length: v.key.Units(v.key.Size()),
+		Unit:   v.key.Unit(),
+		Reason: v.reason(),
+		Memo:   textcache.NewMemo(v.key),
+	}, nil
+}
+
+func (s *Strategy) choose(v *view, targets []router.Target) int {
+	tie := pick.Tie{Seed: s.cfg.Rand()}
+	least := rank{load: math.Inf(1)}
+	for i := range targets {
+		var r rank
+		switch {
+		case targets[i].State != router.Ready || v.pin && !s.pinned(v, targets, i):
+			continue
+		case v.pin:
+			r.load = v.Load(&targets[i])
+		default:
+			r = s.rank(v, targets, i)
+		}
+		switch c := r.compare(least); {
+		case c < 0:
+			least = r
+			tie.Better(i)
+		case c == 0:
+			tie.Equal(i, targets)
+		}
+	}
+	return tie.Best()
+}
+
+// reason is why the chosen target was.
+func (v *view) reason() router.Reason {
+	switch {
+	case v.pin:
+		return router.ReasonWarm
+	case v.warm:
+		return router.ReasonSpill
+	case v.Ready == 1:
+		return router.ReasonOnly
+	case v.key.Size() == 0:
+		return router.ReasonEmpty
+	}
+	return router.ReasonCold
+}
+
+// Record learns what the target was sent, and what of it came to nothing.
+func (s *Strategy) Record(d router.Decision, o router.Outcome) {
+	m, _ := d.Memo.(*textcache.Memo)
+	s.cache.Record(&d, m, &o)
+}
+
+// Forget forgets what the target was sent.
+func (s *Strategy) Forget(id string) { s.cache.Forget(id) }
