@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/prompt"
+	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/roundrobin"
+	"github.com/warmroute/router/vllmtest"
+)
+
+// demo is a fleet of simulated replicas and what its users do. The workload is
+// an office's chats: a dozen assistants, each with a system prompt of its own;
+// people who paste a page of text with each question, read the answer, and ask
+// again. There is no more load than the replicas can take under either strategy.
+type demo struct {
+	replicas int
+	blocks   int     // of each replica's cache, 16 tokens each
+	speed    float64 // the simulated engines run this much faster than real ones
+	chat     workload.ChatConfig
+	users    int           // who chat at once
+	think    time.Duration // mean time from an answer to the next question, in the engines' time
+	reply    int           // tokens of an answer
+}
+
+var standardDemo = demo{
+	replicas: 4,
+	// 98,304 tokens: what is left on two 80 GB cards beside a 70B model in 16 bits,
+	// with a cache of 8 bits.
+	blocks: 6144,
+	speed:  10,
+	chat: workload.ChatConfig{
+		Seed:          1,
+		Conversations: 320,
+		Systems:       12,
+		SystemBytes:   6 << 10,
+		Turns:         8,
+		UserBytes:     2400,
+		// What the workload has for answers is not used: the replicas give them.
+		AssistantBytes: 3,
+	},
+	users: 80,
+	think: 6 * time.Second,
+	reply: 80,
+}
+
+func runDemo(ctx context.Context, out io.Writer) error { return standardDemo.run(ctx, out) }
+
+// run drives the same chats through the gateway with round_robin and with
+// cache_aware, each on fresh replicas, and prints what came of it.
+func (d demo) run(ctx context.Context, out io.Writer) error {
+	w := workload.Chat(d.chat)
+	fmt.Fprintf(out, "%d simulated replicas (a 70B model on two H100s; time runs %gx as fast), %d tokens of cache each\n",
+		d.replicas, d.speed, d.blocks*16)
+	fmt.Fprintf(out, "%d chats over %d system prompts of %d bytes, %d users at a time, %d requests over HTTP\n\n",
+		len(w.Conversations), d.chat.Systems, d.chat.SystemBytes, d.users, len(w.Requests))
+
+	names := []string{roundrobin.Name, cacheaware.Name}
+	results := make([]*tally, len(names))
+	for i, name := range names {
+		t, err := d.phase(ctx, out, name, w)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		results[i] = t
+	}
+	fmt.Fprintln(out)
+	d.table(out, names, results)
+	fmt.Fprint(out, `
+Times are what the simulated engines' users would see. With engines of your own:
+
+    gateway -listen :8080 -target http://HOST:8000 -target http://HOST:8001
+    curl -i localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \
+        -d '{"model":"MODEL","messages":[{"role":"user","content":"hello"}]}'
+
+The reply's X-Warmroute-* headers say which target answered and why.
+`)
+	return nil
+}
+
+// phase plays w through a gateway with the named strategy.
+func (d demo) phase(ctx context.Context, out io.Writer, strategy string, w *workload.Workload) (_ *tally, err error) {
+	var members []loadview.Member
+	for i := range d.replicas {
+		s, err := vllmtest.New(vllmtest.Config{
+			Model:       w.Model,
+			Blocks:      d.blocks,
+			ReplyTokens: d.reply,
+			TimeScale:   1 / d.speed,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("replica %d: %w", i+1, err)
+		}
+		defer s.Close()
+		m, err := parseTarget(s.URL)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, m)
+	}
+	r, _, err := newRouter(strategy, members, loadview.Config{}, router.Options{})
+	if err != nil {
+		return nil, err
+	}
+	h, err := NewHandler(Config{Router: r, Parser: prompt.Parser{Tenant: tenant}})
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	serving, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() {
+		served <- (&server{log: slog.New(slog.DiscardHandler), grace: 5 * time.Second}).run(serving, ln, h)
+	}()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-served)
+	}()
+
+	p := &players{demo: d, work: w, url: "http://" + ln.Addr().String()}
+	return p.play(ctx, newProgress(out, strategy, len(w.Requests)))
+}
+
+// table prints the two results side by side.
+func (d demo) table(out io.Writer, names []string, t []*tally) {
+	tw := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	row := func(label string, cells ...string) { fmt.Fprintln(tw, label+"\t"+strings.Join(cells, "\t")+"\t") }
+	times := func(label string, f func(*tally) time.Duration) {
+		a, b := f(t[0]), f(t[1])
+		row(label, d.ms(a), d.ms(b), fmt.Sprintf("%.1fx", float64(a)/float64(max(b, 1))))
+	}
+	row("", names[0], names[1], "better by")
+	row("cached prompt tokens", fmt.Sprintf("%.1f%%", 100*t[0].cachedShare()), fmt.Sprintf("%.1f%%", 100*t[1].cachedShare()), "")
+	row("prompt tokens to compute", fmt.Sprint(t[0].prompt-t[0].cached), fmt.Sprint(t[1].prompt-t[1].cached),
+		fmt.Sprintf("%.1fx", float64(t[0].prompt-t[0].cached)/float64(max(t[1].prompt-t[1].cached, 1))))
+	times("time to first token, mean", (*tally).mean)
+	times("p50", func(t *tally) time.Duration { return t.quantile(0.50) })
+	times("p99", func(t *tally) time.Duration { return t.quantile(0.99) })
+	row("requests per replica", t[0].perTarget(), t[1].perTarget(), "")
+	tw.Flush()
+}
+
+// ms gives a measured time in the engines' time.
+func (d demo) ms(t time.Duration) string {
+	return fmt.Sprintf("%.0f ms", 1e3*t.Seconds()*d.speed)
+}

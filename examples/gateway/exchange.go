@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/warmroute/router"
+)
+
+var (
+	errHeaderTimeout = errors.New("the target did not begin to reply in time")
+	errIdleTimeout   = errors.New("the target stopped in its reply")
+)
+
+// exchange is one client's request with all the attempts to get a reply to it.
+type exchange struct {
+	h      *Handler
+	client *client
+	r      *http.Request
+	in     *body
+	header http.Header // for the targets
+	lease  *router.Lease
+}
+
+// attempt is what one target is asked. Its first read bytes are in buf[:n].
+type attempt struct {
+	cancel context.CancelCauseFunc
+	ctx    context.Context
+	timer  *time.Timer
+	resp   *http.Response
+	buf    *[]byte
+	n      int
+	end    error // what the first Read returned beside the bytes
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+
+// run asks one target after the other until one begins to reply, and passes that
+// reply on. Nothing is sent again once a byte of a reply has come.
+func (x *exchange) run() {
+	// A panic below, or a return that forgot, must not leave the request counted.
+	defer func() { x.lease.Done(router.Outcome{Stage: router.Canceled}) }()
+	for {
+		a, o := x.ask()
+		if !again(o) {
+			x.reply(a)
+			return
+		}
+		next, err := x.lease.Retry(x.r.Context(), o)
+		if next == nil {
+			x.giveUp(a, o, err)
+			return
+		}
+		x.h.cfg.Log.Info("sent again", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID,
+			"status", o.Status, "err", o.Err, "to", next.Decision().Target.ID)
+		if a.resp != nil {
+			a.drain()
+		}
+		a.close()
+		x.lease = next
+	}
+}
+
+// again reports whether an attempt with outcome o failed as a target fails. An o
+// without a Stage is a reply to be passed on.
+func again(o router.Outcome) bool { return o.Stage != 0 }
+
+// ask sends the request to the lease's target and waits for the first byte of
+// the reply's body. The Outcome has a Stage where there is no reply to pass on,
+// or one that another target may better; in the latter case a.resp is set.
+func (x *exchange) ask() (*attempt, router.Outcome) {
+	a := &attempt{}
+	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
+	a.timer = time.AfterFunc(x.h.cfg.HeaderTimeout, func() { a.cancel(errHeaderTimeout) })
+
+	base, ok := x.lease.Decision().Target.Ref.(*url.URL)
+	if !ok {
+		return a, a.failed(errors.New("the target has no address"))
+	}
+	req := (&http.Request{
+		Method:        x.r.Method,
+		URL:           resolve(base, x.r.URL),
+		Host:          base.Host,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        x.header,
+		Body:          x.in.reader(),
+		GetBody:       func() (io.ReadCloser, error) { return x.in.reader(), nil },
+		ContentLength: int64(len(x.in.data)),
+	}).WithContext(a.ctx)
+	resp, err := x.h.cfg.Transport.RoundTrip(req)
+	if err != nil {
+		return a, a.failed(err)
+	}
+	a.resp = resp
+	a.timer.Reset(x.h.cfg.IdleTimeout)
+	if o := (router.Outcome{Stage: router.Failed, Status: resp.StatusCode}); o.Retryable() {
+		o.RetryAfter = retryAfter(resp.Header, time.Now())
+		return a, o
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // nobody asked for it
+		a.closeBody()
+		return a, a.failed(errors.New("the target switched protocols"))
+	}
+	a.buf = buffers.Get().(*[]byte)
+	for a.n == 0 && a.end == nil {
+		a.n, a.end = resp.Body.Read(*a.buf)
+	}
+	if a.n == 0 && a.end != io.EOF {
+		a.closeBody()
+		return a, a.failed(a.end)
+	}
+	return a, router.Outcome{}
+}
+
+// failed returns the outcome of an attempt that got no reply because of err.
+func (a *attempt) failed(err error) router.Outcome {
+	if c := cause(a.ctx); c != nil {
+		err = c
+		if !errors.Is(c, errHeaderTimeout) && !errors.Is(c, errIdleTimeout) {
+			return router.Outcome{Stage: router.Canceled, Err: err}
+		}
+	}
+	return router.Outcome{Stage: router.Failed, Err: err}
+}
+
+// giveUp ends a request whose last attempt failed with o: the target's own
+// answer is passed on where there is one.
+func (x *exchange) giveUp(a *attempt, o router.Outcome, err error) {
+	switch {
+	case x.r.Context().Err() != nil:
+		a.close()
+		return
+	case a.resp != nil:
+		x.h.cfg.Log.Warn("failed", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID, "status", o.Status)
+		x.reply(a)
+		return
+	}
+	a.close()
+	x.h.cfg.Log.Warn("failed", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID, "err", err)
+	tellChoice(x.client.w.Header(), x.lease)
+	x.client.arm()
+	if errors.Is(o.Err, errHeaderTimeout) || errors.Is(o.Err, errIdleTimeout) {
+		refuse(x.client.w, http.StatusGatewayTimeout, 0, "the engine did not answer in time")
+		return
+	}
+	refuse(x.client.w, http.StatusBadGateway, 0, "the engine could not be reached or broke off")
+}
+
+// drainBytes and drainTime bound what is read of a reply that nobody wants, so
+// that its connection can be used again.
+const (
+	drainBytes = 32 << 10
+	drainTime  = 100 * time.Millisecond
+)
+
+func (a *attempt) drain() {
+	a.timer.Reset(drainTime)
+	io.Copy(io.Discard, io.LimitReader(a.resp.Body, drainBytes))
+}
+
+func (a *attempt) closeBody() {
+	if a.resp != nil {
+		// That this may fail changes nothing: the reply is over for us.
+		_ = a.resp.Body.Close()
+		a.resp = nil
+	}
+}
+
+// close ends the attempt, at the target too where it is still at work.
+func (a *attempt) close() {
+	a.timer.Stop()
+	a.cancel(nil)
+	a.closeBody()
+	if a.buf != nil {
+		buffers.Put(a.buf)
+		a.buf = nil
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/consistenthash"
+	"github.com/warmroute/router/strategy/leastload"
+	"github.com/warmroute/router/strategy/poweroftwo"
+	"github.com/warmroute/router/strategy/random"
+	"github.com/warmroute/router/strategy/roundrobin"
+)
+
+// strategies makes the strategies that -strategy names, each with its defaults.
+var strategies = map[string]func() (router.Strategy, error){
+	cacheaware.Name:     func() (router.Strategy, error) { return cacheaware.New(cacheaware.Config{}) },
+	consistenthash.Name: func() (router.Strategy, error) { return consistenthash.New(consistenthash.Config{}) },
+	leastload.Name:      func() (router.Strategy, error) { return leastload.New(leastload.Config{}) },
+	poweroftwo.Name:     func() (router.Strategy, error) { return poweroftwo.New(poweroftwo.Config{}) },
+	random.Name:         func() (router.Strategy, error) { return random.New(random.Config{}) },
+	roundrobin.Name:     func() (router.Strategy, error) { return roundrobin.New(roundrobin.Config{}) },
+}
+
+func strategyNames() string {
+	return strings.Join(slices.Sorted(maps.Keys(strategies)), ", ")
+}
+
+func newStrategy(name string) (router.Strategy, error) {
+	f, ok := strategies[name]
+	if !ok {
+		return nil, fmt.Errorf("no strategy %q; there are %s", name, strategyNames())
+	}
+	return f()
+}
+
+// targets are the values of -target.
+type targets []loadview.Member
+
+// String is for package flag.
+func (t *targets) String() string {
+	var s []string
+	for _, m := range *t {
+		s = append(s, m.ID)
+	}
+	return strings.Join(s, " ")
+}
+
+// Set adds a target: URL or URL=weight.
+func (t *targets) Set(s string) error {
+	m, err := parseTarget(s)
+	if err != nil {
+		return err
+	}
+	for _, o := range *t {
+		if o.ID == m.ID {
+			return fmt.Errorf("%s is given twice", m.ID)
+		}
+	}
+	*t = append(*t, m)
+	return nil
+}
+
+func parseTarget(s string) (loadview.Member, error) {
+	var m loadview.Member
+	address, weight, weighted := s, "", false
+	if i := strings.LastIndexByte(s, '='); i >= 0 {
+		address, weight, weighted = s[:i], s[i+1:], true
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return m, err
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return m, errors.New("want http://host:port or https://host:port")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return m, errors.New("a target has no user, query or fragment")
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	u.RawPath = strings.TrimSuffix(u.RawPath, "/")
+	m.ID, m.Weight, m.Ref = u.String(), 1, u
+	if weighted {
+		m.Weight, err = strconv.ParseFloat(weight, 64)
+		if err != nil || !(m.Weight > 0) || m.Weight > 1e6 {
+			return m, fmt.Errorf("weight %q is not a number above 0, at most 1e6", weight)
+		}
+	}
+	return m, nil
+}
+
+// newRouter joins the named strategy with a fleet of members.
+func newRouter(strategy string, members []loadview.Member, view loadview.Config, o router.Options) (*router.Router, *loadview.View, error) {
+	s, err := newStrategy(strategy)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := loadview.New(view)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := v.Set(members); err != nil {
+		return nil, nil, err
+	}
+	return router.New(s, v, o), v, nil
+}

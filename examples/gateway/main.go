@@ -1,0 +1,142 @@
+// Command gateway is a reverse proxy for engines that speak the OpenAI and
+// Anthropic APIs, ready to run: it sends each request to the replica that can
+// answer soonest.
+//
+//	gateway -listen :8080 -target http://vllm-1:8000 -target http://vllm-2:8000=2
+//	gateway -demo
+//
+// Every path is forwarded and counted. See the README beside it for what it does
+// and does not do.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/prompt"
+	"github.com/warmroute/router/strategy/cacheaware"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "gateway:", err)
+		os.Exit(1)
+	}
+}
+
+// run is main without the process.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var (
+		c        Config
+		options  router.Options
+		members  targets
+		serve    = server{log: slog.New(slog.NewTextHandler(stderr, nil))}
+		fs       = flag.NewFlagSet("gateway", flag.ContinueOnError)
+		listen   = fs.String("listen", "127.0.0.1:8080", "`address` to listen on")
+		strategy = fs.String("strategy", cacheaware.Name, "how to choose a target: "+strategyNames())
+		demo     = fs.Bool("demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
+		maxText  = fs.Int("max-text", 0, "`bytes` of a prompt that are matched (0: all)")
+	)
+	fs.SetOutput(stderr)
+	fs.Var(&members, "target", "`URL[=weight]` of a replica; give one for each")
+	fs.IntVar(&options.Attempts, "attempts", 3, "most targets that one request is sent to")
+	fs.BoolVar(&options.FailOpen, "fail-open", false, "where no target is ready, try one that is not instead of answering 503")
+	fs.Int64Var(&c.MaxBody, "max-body", 32<<20, "most `bytes` of one request body")
+	fs.Int64Var(&c.MaxBodies, "max-bodies", 1<<30, "most `bytes` of all request bodies at once")
+	fs.IntVar(&c.MaxRequests, "max-requests", 16384, "most requests at once")
+	fs.DurationVar(&c.BodyTimeout, "body-timeout", time.Minute, "most time for a client to send its body")
+	fs.DurationVar(&c.WriteTimeout, "write-timeout", time.Minute, "most time for a client to take in what it is sent")
+	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Minute, "most time for a target to begin its reply")
+	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 5*time.Minute, "most time between two parts of a reply")
+	fs.DurationVar(&serve.drain, "drain-delay", 5*time.Second, "time to go on listening after SIGTERM, with /healthz at 503")
+	fs.DurationVar(&serve.grace, "grace", time.Minute, "most time for replies to finish after that")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case fs.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case *demo:
+		return runDemo(ctx, stdout)
+	case len(members) == 0:
+		return errors.New("no -target; try -demo to see it at work without one")
+	case options.Attempts < 1:
+		return errors.New("-attempts is less than 1")
+	case *maxText < 0:
+		return errors.New("-max-text is negative")
+	}
+	r, _, err := newRouter(*strategy, members, loadview.Config{}, options)
+	if err != nil {
+		return err
+	}
+	c.Router, c.Log = r, serve.log
+	c.Parser = prompt.Parser{Tenant: tenant, MaxText: *maxText}
+	h, err := NewHandler(c)
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return err
+	}
+	serve.log.Info("listening", "address", ln.Addr().String(), "strategy", *strategy, "targets", len(members))
+	return serve.run(ctx, ln, h)
+}
+
+// server runs a Handler until its ctx is done.
+type server struct {
+	log   *slog.Logger
+	drain time.Duration // to go on listening, so that who balances over gateways sees the 503
+	grace time.Duration // for replies to finish after that
+}
+
+func (s *server) run(ctx context.Context, ln net.Listener, h *Handler) error {
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(ln) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	h.Drain()
+	s.log.Info("draining", "requests", h.Active())
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(s.drain):
+	}
+	stop, cancel := context.WithTimeout(context.Background(), s.grace)
+	defer cancel()
+	err := srv.Shutdown(stop)
+	if err != nil {
+		s.log.Warn("ending what has not finished", "requests", h.Active())
+		err = errors.Join(fmt.Errorf("requests were cut off: %w", err), srv.Close())
+	}
+	if e := <-failed; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/prompt"
+)
+
+// Config is what a Handler needs. The zero value of each field but Router is
+// the documented default.
+type Config struct {
+	// Router chooses. The Ref of its targets is a *url.URL, the target's base.
+	Router *router.Router
+	// Parser turns requests into prompts.
+	Parser prompt.Parser
+	// Transport sends; nil means NewTransport.
+	Transport http.RoundTripper
+	// Log gets a line for each request that was sent again or failed; nil: none.
+	Log *slog.Logger
+
+	// MaxBody bounds one request body in bytes; 0 means 32 MiB.
+	MaxBody int64
+	// MaxBodies bounds the bytes of all request bodies held at once; 0 means
+	// 1 GiB. MaxRequests bounds the requests at once; 0 means 16,384. Over either
+	// the answer is 503.
+	MaxBodies   int64
+	MaxRequests int
+
+	// BodyTimeout bounds how long a client may take to send its body; 0 means
+	// one minute. WriteTimeout bounds how long a client may leave what it gets
+	// unread; 0 means one minute.
+	BodyTimeout, WriteTimeout time.Duration
+	// HeaderTimeout bounds the wait for a target's reply to begin, which for a
+	// reply that is not streamed is the whole of it; 0 means 10 minutes.
+	// IdleTimeout bounds the wait for more of a reply; 0 means 5 minutes. There
+	// is no bound on a whole reply.
+	HeaderTimeout, IdleTimeout time.Duration
+}
+
+// Handler is the reverse proxy: it reads a request, asks the Router for a
+// target, passes the reply on as it comes, and settles the lease.
+type Handler struct {
+	cfg      Config
+	bodies   bodyPool
+	active   atomic.Int64 // requests being served
+	draining atomic.Bool
+}
+
+// NewHandler returns a Handler.
+func NewHandler(cfg Config) (*Handler, error) {
+	if cfg.Router == nil {
+		return nil, errors.New("gateway: Router is missing")
+	}
+	for _, f := range []struct {
+		name string
+		n    int64
+	}{
+		{"MaxBody", cfg.MaxBody}, {"MaxBodies", cfg.MaxBodies}, {"MaxRequests", int64(cfg.MaxRequests)},
+		{"BodyTimeout", int64(cfg.BodyTimeout)}, {"WriteTimeout", int64(cfg.WriteTimeout)},
+		{"HeaderTimeout", int64(cfg.HeaderTimeout)}, {"IdleTimeout", int64(cfg.IdleTimeout)},
+	} {
+		if f.n < 0 {
+			return nil, fmt.Errorf("gateway: %s is negative", f.name)
+		}
+	}
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, 32<<20)
+	cfg.MaxBodies = cmp.Or(cfg.MaxBodies, 1<<30)
+	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 16384)
+	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, time.Minute)
+	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Minute)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
+	if cfg.Transport == nil {
+		cfg.Transport = NewTransport()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{cfg: cfg}
+	h.bodies.budget = cfg.MaxBodies
+	return h, nil
+}
+
+// NewTransport returns a transport for many long streams to few targets:
+// HTTP/1.1, no proxy, no compression of its own.
+func NewTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    10 * time.Second,
+		DisableCompression:     true, // Accept-Encoding is the client's affair
+		MaxIdleConnsPerHost:    4096,
+		MaxResponseHeaderBytes: 256 << 10,
+		WriteBufferSize:        16 << 10, // a chat's headers and body leave in one write
+		ReadBufferSize:         8 << 10,
+		// uvicorn, which serves vLLM and SGLang, closes a connection that was
+		// idle for 5 s; a request that meets that moment would fail.
+		IdleConnTimeout: 4 * time.Second,
+	}
+}
+
+// Drain makes /healthz answer 503 from now on. Requests are served as before.
+func (h *Handler) Drain() { h.draining.Store(true) }
+
+// Active returns the number of requests being served.
+func (h *Handler) Active() int { return int(h.active.Load()) }
+
+// ServeHTTP answers /healthz and forwards everything else.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" {
+		h.health(w)
+		return
+	}
+	if h.active.Add(1) > int64(h.cfg.MaxRequests) {
+		h.active.Add(-1)
+		refuse(w, http.StatusServiceUnavailable, time.Second, errBusy.Error())
+		return
+	}
+	defer h.active.Add(-1)
+	if r.Method == http.MethodConnect || wantsWebSocket(r) {
+		refuse(w, http.StatusNotImplemented, 0, "tunnels and WebSockets are not proxied")
+		return
+	}
+
+	client := newClient(w, h.cfg.WriteTimeout)
+	in, err := h.bodies.read(client.ctl, r, h.cfg.MaxBody, h.cfg.BodyTimeout)
+	if err != nil {
+		h.refuseBody(w, r, err)
+		return
+	}
+	defer in.release()
+
+	lease, err := h.cfg.Router.Route(r.Context(), h.parse(r, in.data))
+	if err != nil {
+		h.refuseRoute(w, r, err)
+		return
+	}
+	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), lease: lease}
+	x.run()
+}
+
+// parse returns r's prompt. One that is not understood is empty, or as much as
+// was understood; the request is routed and counted all the same. A compressed
+// body is passed on as it is and not looked into: the engines do not take one.
+func (h *Handler) parse(r *http.Request, body []byte) router.Prompt {
+	if r.Header.Get("Content-Encoding") != "" {
+		body = nil
+	}
+	p, err := h.cfg.Parser.FromRequest(r.URL.Path, r.Header, body)
+	if err != nil && len(body) > 0 {
+		h.cfg.Log.Debug("request not understood", "path", r.URL.Path, "err", err)
+	}
+	return p
+}
+
+// health answers for the gateway itself, not for the engines behind it.
+func (h *Handler) health(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	if h.draining.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, "draining")
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+func (h *Handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
+	// What is left of the body is not read.
+	w.Header().Set("Connection", "close")
+	var timeout net.Error
+	switch {
+	case errors.Is(err, errTooLarge):
+		refuse(w, http.StatusRequestEntityTooLarge, 0, "the request body is larger than "+strconv.FormatInt(h.cfg.MaxBody, 10)+" bytes")
+	case errors.Is(err, errBusy):
+		refuse(w, http.StatusServiceUnavailable, time.Second, err.Error())
+	case errors.As(err, &timeout) && timeout.Timeout():
+		refuse(w, http.StatusRequestTimeout, 0, "the request body did not come in time")
+	case r.Context().Err() == nil:
+		refuse(w, http.StatusBadRequest, 0, "the request body could not be read")
+	}
+}
+
+func (h *Handler) refuseRoute(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // nobody listens
+	}
+	h.cfg.Log.Warn("no target", "path", r.URL.Path, "err", err)
+	wait := time.Second
+	if e, ok := errors.AsType[*router.NoTargetError](err); ok {
+		wait = max(wait, e.RetryAfter)
+	}
+	refuse(w, http.StatusServiceUnavailable, wait, "no engine is ready")
+}
+
+// refuse answers with an error of the gateway's own, in the form that clients of
+// the OpenAI API know.
+func refuse(w http.ResponseWriter, status int, retryAfter time.Duration, message string) {
+	if retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(retryAfter.Seconds())), 10))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	type detail struct {
+		Message string `json:"message"`
+		Type    string `json:"type"`
+		Code    int    `json:"code"`
+	}
+	json.NewEncoder(w).Encode(map[string]detail{"error": {message, "gateway_error", status}})
+}
+
+// resolve returns the URL of a request for u at the target with the given base.
+func resolve(base, u *url.URL) *url.URL {
+	out := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}
+	if base.Path != "" && base.Path != "/" {
+		out.Path = strings.TrimSuffix(base.Path, "/") + u.Path
+		if base.RawPath != "" || u.RawPath != "" {
+			out.RawPath = strings.TrimSuffix(base.EscapedPath(), "/") + u.EscapedPath()
+		}
+	}
+	return out
+}
+
+// client is the way back to who asked. It gives each write a deadline, renewed
+// only now and then, because setting one costs about as much as a small write.
+type client struct {
+	w       http.ResponseWriter
+	ctl     *http.ResponseController
+	timeout time.Duration
+	armed   time.Time
+}
+
+func newClient(w http.ResponseWriter, timeout time.Duration) *client {
+	c := &client{w: w, ctl: http.NewResponseController(w), timeout: timeout}
+	c.arm()
+	return c
+}
+
+func (c *client) arm() {
+	if now := time.Now(); now.Sub(c.armed) > c.timeout/4 {
+		c.ctl.SetWriteDeadline(now.Add(c.timeout))
+		c.armed = now
+	}
+}
+
+func (c *client) Write(p []byte) (int, error) {
+	c.arm()
+	return c.w.Write(p)
+}
+
+func (c *client) flush() error { return c.ctl.Flush() }
+
+// cause returns why ctx is done, nil where it is not.
+func cause(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}

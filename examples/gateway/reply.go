@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/prompt"
+)
+
+// reply passes a's reply on to the client and settles the lease.
+func (x *exchange) reply(a *attempt) {
+	defer a.close()
+	h := x.client.w.Header()
+	copyHeaders(h, a.resp.Header)
+	tellChoice(h, x.lease)
+	x.client.arm()
+	x.client.w.WriteHeader(a.resp.StatusCode)
+
+	m := newMeter(a.resp, x.lease.Decision().Prompt)
+	o := x.copy(a, m)
+	m.report(&o)
+	x.lease.Done(o)
+	if o.Err != nil {
+		// The client's connection is cut, so that a reply that broke off does not
+		// look complete.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// copy passes the body on as it comes. The Outcome has an Err where it broke off.
+func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
+	if a.buf == nil {
+		a.buf = buffers.Get().(*[]byte)
+	}
+	status := a.resp.StatusCode
+	flush := a.resp.ContentLength < 0
+	for {
+		a.timer.Stop()
+		if a.n > 0 {
+			chunk := (*a.buf)[:a.n]
+			if m.firstToken(chunk) {
+				x.lease.FirstToken()
+			}
+			_, err := x.client.Write(chunk)
+			if err == nil && flush && a.end == nil {
+				err = x.client.flush()
+			}
+			if err != nil { // the client's doing, not the target's
+				return router.Outcome{Stage: router.Canceled, Status: status, Err: err}
+			}
+			m.observe(chunk)
+		}
+		if a.end == io.EOF {
+			return router.Outcome{Status: status}
+		}
+		if a.end != nil {
+			o := a.failed(a.end)
+			o.Status = status
+			x.h.cfg.Log.Warn("reply broke off", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID, "err", o.Err)
+			return o
+		}
+		a.timer.Reset(x.h.cfg.IdleTimeout)
+		a.n, a.end = a.resp.Body.Read(*a.buf)
+	}
+}
+
+// meter learns from a reply as it passes by: when its first token came, its text
+// and the engine's own count of tokens. A reply that is no success tells nothing;
+// of a compressed one only the first byte is seen.
+type meter struct {
+	first bool // the first token was not seen yet
+	sse   bool
+	line  int // bytes of "data:" matched at the start of this line; -1: none will be
+
+	reply *prompt.Reply // nil: the text is not collected
+	seen  []byte        // what passed by last
+	early bool          // seen was looked into when it was full for the first time
+	usage usage
+}
+
+// lookBack is how many of a reply's last bytes are searched for the usage
+// object, which the engines put at the end, after a few short fields at most.
+const lookBack = 2 << 10
+
+func newMeter(resp *http.Response, p router.Prompt) *meter {
+	m := &meter{}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return m
+	}
+	m.first = true
+	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return m
+	}
+	m.sse = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	if n, _ := p.Length(); n > 0 {
+		m.reply = new(prompt.Reply)
+		m.seen = make([]byte, 0, 2*lookBack)
+	}
+	return m
+}
+
+// firstToken reports, once, that chunk holds the reply's first token: its first
+// byte, or of an event stream the first data line (comments come earlier, to
+// keep the connection alive).
+func (m *meter) firstToken(chunk []byte) bool {
+	if !m.first {
+		return false
+	}
+	if m.sse && !m.data(chunk) {
+		return false
+	}
+	m.first = false
+	return true
+}
+
+func (m *meter) data(chunk []byte) bool {
+	const field = "data:"
+	for _, c := range chunk {
+		switch {
+		case c == '\n' || c == '\r':
+			m.line = 0
+		case m.line < 0:
+		case c == field[m.line]:
+			if m.line++; m.line == len(field) {
+				return true
+			}
+		default:
+			m.line = -1
+		}
+	}
+	return false
+}
+
+// observe takes the next bytes of the body.
+func (m *meter) observe(chunk []byte) {
+	if m.reply == nil {
+		return
+	}
+	m.reply.Write(chunk) // never fails
+	for len(chunk) > 0 {
+		if len(m.seen) == cap(m.seen) {
+			if !m.early { // Anthropic's stream tells the prompt's tokens at its start
+				m.usage.find(m.seen)
+				m.early = true
+			}
+			m.seen = m.seen[:copy(m.seen, m.seen[len(m.seen)-lookBack:])]
+		}
+		n := copy(m.seen[len(m.seen):cap(m.seen)], chunk)
+		m.seen = m.seen[:len(m.seen)+n]
+		chunk = chunk[n:]
+	}
+}
+
+// report puts what was learned into o.
+func (m *meter) report(o *router.Outcome) {
+	if m.reply == nil {
+		return
+	}
+	o.Reply = m.reply.Text()
+	m.usage.find(m.seen)
+	u := m.usage
+	o.PromptTokens = max(u.Prompt, u.Input+u.CacheRead+u.CacheCreation)
+	o.CachedTokens = max(u.PromptDetails.Cached, u.InputDetails.Cached, u.CacheRead)
+	o.OutputTokens = max(u.Completion, u.Output)
+}
+
+// usage is the object of that name of all the APIs.
+type usage struct {
+	// OpenAI's chat completions and completions.
+	Prompt        int     `json:"prompt_tokens"`
+	Completion    int     `json:"completion_tokens"`
+	PromptDetails details `json:"prompt_tokens_details"`
+	// OpenAI's responses and Anthropic's messages; where Input leaves out what
+	// was cached, the latter two tell it.
+	Input         int     `json:"input_tokens"`
+	Output        int     `json:"output_tokens"`
+	InputDetails  details `json:"input_tokens_details"`
+	CacheRead     int     `json:"cache_read_input_tokens"`
+	CacheCreation int     `json:"cache_creation_input_tokens"`
+}
+
+type details struct {
+	Cached int `json:"cached_tokens"`
+}
+
+// find merges the usage objects in b into u, the greatest number of each field:
+// they only grow while a reply goes on. In the text of a reply the quotes are
+// escaped, so that it cannot pretend to be one.
+func (u *usage) find(b []byte) {
+	key := []byte(`"usage":`)
+	for tries := 0; tries < 8; tries++ {
+		i := bytes.LastIndex(b, key)
+		if i < 0 {
+			return
+		}
+		value := b[i+len(key):]
+		escaped := i > 0 && b[i-1] == '\\'
+		b = b[:i]
+		var v usage
+		if escaped || json.NewDecoder(bytes.NewReader(value)).Decode(&v) != nil {
+			continue
+		}
+		u.Prompt, u.Completion = max(u.Prompt, v.Prompt), max(u.Completion, v.Completion)
+		u.Input, u.Output = max(u.Input, v.Input), max(u.Output, v.Output)
+		u.CacheRead, u.CacheCreation = max(u.CacheRead, v.CacheRead), max(u.CacheCreation, v.CacheCreation)
+		u.PromptDetails.Cached = max(u.PromptDetails.Cached, v.PromptDetails.Cached)
+		u.InputDetails.Cached = max(u.InputDetails.Cached, v.InputDetails.Cached)
+	}
+}
