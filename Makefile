@@ -1,0 +1,50 @@
+# make demo: see cache-aware routing beat round robin, nothing to configure.
+# make test: everything that CI runs. The rest are parts of it, and make bench.
+
+GO       ?= go
+FUZZTIME ?= 5s
+BIN      := $(CURDIR)/.cache/bin
+
+.PHONY: demo test check bench race fuzz purego tools deps
+
+demo:
+	CGO_ENABLED=0 $(GO) run -tags purego ./examples/gateway -demo
+
+test: check race purego fuzz
+
+# What the race detector needs. Nothing else is installed.
+deps:
+	@command -v gcc >/dev/null || { \
+	  command -v apt-get >/dev/null || { echo "make test needs gcc (for the race detector); please install it" >&2; exit 1; }; \
+	  echo "installing gcc for the race detector"; \
+	  { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev; } >/dev/null || \
+	  { echo "make test needs gcc (for the race detector), and apt-get could not install it; are you root, and online?" >&2; exit 1; }; }
+
+tools:
+	@$(GO) -C tools build -o $(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
+
+check: tools
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags purego ./...
+	$(BIN)/staticcheck ./...
+	$(GO) mod tidy -diff
+	$(GO) -C tools mod tidy -diff
+	$(GO) mod verify
+
+race: deps
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
+
+purego:
+	CGO_ENABLED=0 $(GO) test -tags purego -timeout 10m ./...
+
+# Each fuzz target for a short while; go test takes one at a time.
+fuzz:
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$f"; \
+	    $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; done
+
+bench:
+	$(GO) run ./bench/budget

@@ -1,0 +1,166 @@
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/warmroute/router"
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+	DepsErrors []struct{ Err string }
+	Standard   bool
+}
+
+// list returns the packages of the module as the given build sees them.
+func list(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append(append([]string{"list", "-json=ImportPath,Imports,Deps,DepsErrors,Standard"}, args...), module+"/...")...)
+	out, err := cmd.Output()
+	if err != nil {
+		var e *exec.ExitError
+		if errors.As(err, &e) {
+			t.Fatalf("%v: %s", err, e.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range p.DepsErrors {
+			t.Errorf("%s: %s", p.ImportPath, e.Err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d packages are listed", len(all))
+	}
+	return all
+}
+
+// rule says which of the module's own packages those that fit pattern may import,
+// beside the root. What no rule lets in (config, examples, bench) stays out.
+type rule struct {
+	pattern string
+	may     []string
+}
+
+// rules are asked in order; the first whose pattern fits decides.
+var rules = []rule{
+	{".", nil},
+	{"trie", nil},
+	{"prompt", nil},
+	{"egress", nil},
+	{"kvindex", nil},
+	{"kvindex/zmqsub", []string{"kvindex", "egress"}},
+	{"lmcache", []string{"egress"}},
+	{"loadview", []string{"egress"}},
+	{"routertest", nil},
+	{"vllmtest", []string{"kvindex"}},
+	{"strategy/*", []string{"trie", "kvindex", "lmcache", "internal/pick", "internal/textcache"}},
+	{"config", []string{"egress", "kvindex", "lmcache", "loadview", "prompt", "strategy/*", "trie"}},
+	{"internal/textcache", []string{"trie"}},
+	{"internal/*", nil},
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range list(t) {
+		rel := relative(p.ImportPath)
+		if top, _, _ := strings.Cut(rel, "/"); top == "examples" || top == "bench" {
+			continue // they may import everything
+		}
+		i := slices.IndexFunc(rules, func(r rule) bool { return fits(r.pattern, rel) })
+		if i < 0 {
+			t.Errorf("%s: no rule says what it may import", rel)
+			continue
+		}
+		for _, imp := range p.Imports {
+			to := relative(imp)
+			if to == "" || to == "." {
+				continue // another module's, or the vocabulary
+			}
+			if !slices.ContainsFunc(rules[i].may, func(pattern string) bool { return fits(pattern, to) }) {
+				t.Errorf("%s imports %s", rel, to)
+			}
+		}
+	}
+}
+
+func fits(pattern, rel string) bool {
+	ok, err := path.Match(pattern, rel)
+	return ok && err == nil
+}
+
+// relative returns the path inside the module: "." for its root, "" for what is
+// not of it.
+func relative(importPath string) string {
+	if importPath == module {
+		return "."
+	}
+	rel, ok := strings.CutPrefix(importPath, module+"/")
+	if !ok {
+		return ""
+	}
+	return rel
+}
+
+func TestStandardLibraryOnly(t *testing.T) {
+	for _, p := range list(t) {
+		if rel := relative(p.ImportPath); rel == "." || rel == "trie" || rel == "routertest" {
+			for _, d := range p.Deps {
+				if relative(d) == "" && strings.Contains(strings.Split(d, "/")[0], ".") {
+					t.Errorf("%s depends on %s", rel, d)
+				}
+			}
+		}
+	}
+}
+
+// TestKeptOut names what an importer of a package must never download or build
+// because of it.
+func TestKeptOut(t *testing.T) {
+	out := map[string][]string{
+		"prompt":     {"go.uber.org/zap", "zmq"},
+		"loadview":   {"zmq", "prometheus/client_golang"},
+		"strategy/*": {"go.uber.org/zap", "zmq", "net/http"},
+		"config":     {"zmq"},
+	}
+	for _, p := range list(t) {
+		for pattern, names := range out {
+			if !fits(pattern, relative(p.ImportPath)) {
+				continue
+			}
+			for _, d := range p.Deps {
+				for _, name := range names {
+					if strings.Contains(d, name) {
+						t.Errorf("%s depends on %s", relative(p.ImportPath), d)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPureGo shows that the tag purego leaves no package that needs C.
+func TestPureGo(t *testing.T) {
+	t.Setenv("CGO_ENABLED", "0")
+	for _, p := range list(t, "-tags", "purego") {
+		if slices.Contains(p.Imports, "C") {
+			t.Errorf("%s needs C", p.ImportPath)
+		}
+	}
+}
