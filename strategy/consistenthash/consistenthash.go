@@ -99,15 +99,16 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 		return pick.Decision(p, &targets[i], router.ReasonEmpty), nil
 	}
 	b := s.bound(targets, &sum)
-	own, open := pick.Lottery{Seed: key}, pick.Lottery{Seed: key}
+	var own, open pick.Lottery
 	for i := range targets {
 		t := &targets[i]
 		if t.State != router.Ready {
 			continue
 		}
-		own.Show(i, t)
+		ticket := pick.Draw(t.ID, pick.Weight(t), key)
+		own.Enter(i, ticket)
 		if !b.full(t) {
-			open.Show(i, t)
+			open.Enter(i, ticket)
 		}
 	}
 	switch i := open.First(); i {

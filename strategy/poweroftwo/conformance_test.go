@@ -8,12 +8,18 @@ import (
 	"github.com/warmroute/router/strategy/poweroftwo"
 )
 
+func newStrategy(rand func() uint64) router.Strategy {
+	s, err := poweroftwo.New(poweroftwo.Config{Rand: rand})
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
 func TestConformance(t *testing.T) {
-	routertest.Run(t, func(rand func() uint64) router.Strategy {
-		s, err := poweroftwo.New(poweroftwo.Config{Rand: rand})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}, routertest.Options{})
+	routertest.Run(t, newStrategy, routertest.Options{})
+}
+
+func BenchmarkRequest(b *testing.B) {
+	routertest.Benchmark(b, newStrategy)
 }
