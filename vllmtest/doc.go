@@ -31,7 +31,8 @@
 // is known by its tokens and all before it, under one LoRA adapter and one
 // cache_salt; it is shared as soon as it is scheduled; blocks that nobody uses
 // stay cached until they are handed out again, longest free first, a request's
-// last block before its first. A request reuses whole blocks and at most its length less one
+// last block before its first, and before all of them those that hold nothing (as
+// vLLM since 0.25). A request reuses whole blocks and at most its length less one
 // token, so a prompt that is wholly cached computes its last block again. After a
 // request of P prompt and O output tokens, (P+O-1)/16 blocks are resident: the
 // last token was never computed. vLLM keeps one block of the stated number for

@@ -1,7 +1,6 @@
 package vllmtest
 
 import (
-	"errors"
 	"sync"
 	"time"
 )
@@ -18,8 +17,6 @@ type engine struct {
 	stop chan struct{}
 	done chan struct{} // the goroutine has ended
 }
-
-var errStopped = errors.New("the engine has stopped")
 
 func startEngine(cfg *Config) *engine {
 	e := &engine{

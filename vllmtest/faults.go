@@ -36,9 +36,9 @@ type Faults struct {
 	// Slow multiplies the time of every step in which one of the requests takes
 	// part, and an Instant replica's Delay; 0 is 1.
 	Slow float64
-	// CutAfter breaks the connection after that many pieces of text have been
-	// streamed, if the reply has so many, and in the midst of a reply that is not
-	// streamed; 0: never.
+	// CutAfter breaks the connection after that many pieces of text, of one token
+	// each, have been streamed, if the reply has so many, and in the midst of a
+	// reply that is not streamed; 0: never.
 	CutAfter int
 }
 

@@ -64,6 +64,9 @@ func (o *output) stream() {
 		rep := &o.job.replies[i]
 		for seen := 0; seen < q.want; {
 			n, cached := o.wait(q, seen)
+			if o.cutAfter > 0 {
+				n = seen + 1 // so that where the cut falls is no matter of timing
+			}
 			b = b[:0]
 			if seen == 0 {
 				u.prompt += q.prompt

@@ -100,8 +100,7 @@ func (r *reply) tokens() int {
 // appendText appends the text of tokens i..j-1.
 func (r *reply) appendText(dst []byte, i, j int) []byte {
 	for ; i < min(j, r.words); i++ {
-		x := (r.seed + uint64(i)) * 0x9E3779B97F4A7C15
-		w := replyWords[(x>>32)%uint64(len(replyWords))]
+		w := replyWords[mix(r.seed+uint64(i)*0x9E3779B97F4A7C15)%uint64(len(replyWords))]
 		switch {
 		case r.line && i == 0:
 			dst = append(append(dst, '\n'), w...)
@@ -114,6 +113,13 @@ func (r *reply) appendText(dst []byte, i, j int) []byte {
 		}
 	}
 	return dst
+}
+
+// mix is the finalizer of splitmix64.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
 }
 
 // token returns token i.
