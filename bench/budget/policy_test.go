@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/bench/workload"
+)
+
+// drive sends requests through a Router with cache_aware over eight engines that
+// answer after 20 ms of virtual time, and judges where they went.
+func drive(t *testing.T, w *workload.Workload, n, clients int) loadgen.Verdict {
+	t.Helper()
+	c, err := newCorpus(w, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v loadgen.Verdict
+	synctest.Test(t, func(t *testing.T) {
+		r, err := newRouter(engineCount)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := loadgen.Run(t.Context(), w.Requests[:n], clients, func(ctx context.Context, q workload.Request) (loadgen.Reply, error) {
+			l, err := r.Route(ctx, router.Prompt{Model: scope, Text: c.text(q)})
+			if err != nil {
+				return loadgen.Reply{}, err
+			}
+			time.Sleep(20 * time.Millisecond)
+			l.FirstToken()
+			l.Done(router.Outcome{Status: 200})
+			engine, err := strconv.Atoi(strings.TrimPrefix(l.Decision().Target.ID, "engine-"))
+			return loadgen.Reply{Engine: engine}, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v = loadgen.Judge(w, sent, engineCount)
+	})
+	return v
+}
+
+// TestCachesUnderLoad holds the policy to the budget of the gateway row, without
+// the gateway.
+func TestCachesUnderLoad(t *testing.T) {
+	v := drive(t, workload.Chat(workload.ChatConfig{}), 6000, 64)
+	t.Logf("cached %.3f of %.3f, max/mean %.3f, stayed %.3f", v.Cached, v.Ideal, v.MaxOverMean, v.Stayed)
+	if v.Cached < .82 || v.MaxOverMean > 1.05 || v.Stayed < .82 {
+		t.Errorf("cached %.3f, want 0.82; max/mean %.3f, want 1.05; stayed %.3f, want 0.82", v.Cached, v.MaxOverMean, v.Stayed)
+	}
+}
+
+// TestIdleFleetSpreads: different system prompts that meet an idle fleet one at a
+// time do not all go to one engine, whether they differ from the start or begin
+// alike, and conversations stay where they began.
+func TestIdleFleetSpreads(t *testing.T) {
+	for _, opening := range []int{0, 200, 600} {
+		v := drive(t, workload.Chat(workload.ChatConfig{Opening: opening}), 600, 1)
+		t.Logf("%d bytes in common: on %d engines, max/mean %.2f, cached %.3f of %.3f", opening, v.Openings, v.MaxOverMean, v.Cached, v.Ideal)
+		if v.Openings < engineCount/2 {
+			t.Errorf("%d bytes in common: 20 system prompts went to %d engines", opening, v.Openings)
+		}
+		if v.Stayed != 1 {
+			t.Errorf("%d bytes in common: %.3f of the turns stayed", opening, v.Stayed)
+		}
+	}
+}
