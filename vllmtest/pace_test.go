@@ -13,7 +13,7 @@ import (
 // hit, and a small TimeScale is kept though timers fire late.
 func TestPaceOverHTTP(t *testing.T) {
 	s := fast(t, vllmtest.Config{TimeScale: 0.1})
-	text := strings.Repeat("some document, word for word ", 1000) // 7,250 tokens: 0.39 s, here 39 ms
+	text := strings.Repeat("some document, word for word ", 1000) // 7,250 tokens: 0.37 s, here 37 ms
 	ttft := func() time.Duration {
 		start := time.Now()
 		res := post(t, s, "/v1/completions", obj{"prompt": text, "max_tokens": 2, "stream": true})
@@ -26,7 +26,7 @@ func TestPaceOverHTTP(t *testing.T) {
 	for range 4 { // the machine may have hiccups
 		hit = min(hit, ttft())
 	}
-	if miss < 39*time.Millisecond || miss < 3*hit {
+	if miss < 36*time.Millisecond || miss < 3*hit {
 		t.Errorf("a miss takes %v, a hit %v", miss, hit)
 	}
 
@@ -39,7 +39,7 @@ func TestPaceOverHTTP(t *testing.T) {
 		took = min(took, time.Since(start))
 	}
 	t.Logf("a miss %v, a hit %v; 500 steps of 0.14 ms: %v", miss, hit, took)
-	if took < 70*time.Millisecond {
+	if took < 70*time.Millisecond || took > 210*time.Millisecond {
 		t.Errorf("500 steps of 0.14 ms take %v", took)
 	}
 }

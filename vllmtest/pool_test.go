@@ -245,3 +245,30 @@ func TestSchedulerInvariants(t *testing.T) {
 		t.Fatalf("%d preemptions, %d aborts: the history is too tame", preempted, aborted)
 	}
 }
+
+// Equal prompts of one step share blocks at once: one of them computes, the
+// others find all but the last block, as real engines were seen to do.
+func TestOneStepShares(t *testing.T) {
+	cfg, err := Config{}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newCounters(time.Now())
+	c := &scheduler{cfg: &cfg, pool: newPool(cfg.Blocks), m: &m}
+	var all []*seq
+	for range 8 {
+		s := newSeq(rootKey("", ""), promptOf(160, 1), 1, cfg.BlockSize, func(int) uint32 { return 7 })
+		if err := c.submit(s, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	if st := c.schedule(time.Now()); len(st.work) != 8 || st.prefill != 160+7*16 {
+		t.Fatalf("%d sequences, %d tokens in the step", len(st.work), st.prefill)
+	}
+	for i, s := range all {
+		if want := min(i, 1) * 144; s.cached != want {
+			t.Errorf("sequence %d: %d cached, want %d", i, s.cached, want)
+		}
+	}
+}
