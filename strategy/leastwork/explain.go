@@ -1,0 +1,46 @@
+package leastwork
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
+)
+
+// Explain lists the targets by cost, the least first. The score is the least cost
+// divided by the target's.
+func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+	v := s.look(&p, targets, new(textcache.Targets))
+	from := len(dst)
+	dst = pick.Candidates(&p, targets, dst)
+	cs := dst[from:]
+	cost := make(map[string]float64, len(cs))
+	reason := make(map[string]router.Reason, len(cs))
+	for i := range cs {
+		cs[i].Cached, cs[i].Length, cs[i].Unit = v.key.Units(v.Cached[i]), v.key.Units(v.key.Size()), v.key.Unit()
+		cost[targets[i].ID] = s.cost(&v, targets, i)
+		reason[targets[i].ID] = v.reason(i)
+	}
+	pick.Sort(cs, func(a, b *router.Candidate) int { return cmp.Compare(cost[a.Target.ID], cost[b.Target.ID]) })
+	for i := range cs[:v.ready] {
+		c := &cs[i]
+		least, mine := cost[cs[0].Target.ID], cost[c.Target.ID]
+		c.Score = 1
+		if mine > 0 {
+			c.Score = min(least/mine, 1)
+		}
+		switch {
+		case i == 0:
+			c.Reason = reason[c.Target.ID]
+		case mine == least:
+			c.Reason = router.ReasonTied
+		case c.Cached < cs[0].Cached:
+			c.Reason = router.ReasonColder
+		default:
+			c.Reason = router.ReasonBusier
+		}
+	}
+	return dst
+}

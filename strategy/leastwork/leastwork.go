@@ -1,0 +1,216 @@
+// Package leastwork sends each prompt to the target where it means the least
+// work, all told: what waits there already, what of the prompt is not cached
+// there, and the slots that are taken.
+package leastwork
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/trie"
+)
+
+// Name is the strategy's name in configuration files.
+const Name = "least_work"
+
+// Config is how the strategy works. The zero Config is the documented default.
+type Config struct {
+	// MissWeight is what one token that is not cached at a target costs, beside
+	// one that waits there for prefill already. It is above 1 because a miss does
+	// more than take its own prefill: it evicts somebody else's blocks, and it
+	// splits the conversation for its later turns. 0 means 5.
+	MissWeight float64
+	// RequestTokens is what one request in flight or queued costs, in tokens: the
+	// decode slots it takes are no prefill work, but not free. 0 means 2048.
+	RequestTokens float64
+	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
+	// 1,000,000 nodes of one target and 512 MiB of text for all.
+	MaxNodes, MaxBytes int
+	// Trie is what is remembered, where it is to be shared; nil: a new one within
+	// MaxNodes and MaxBytes, which must be 0 otherwise.
+	Trie *trie.Trie
+	// Rand breaks ties. It is safe for concurrent use; nil means the global
+	// source of math/rand/v2.
+	Rand func() uint64
+}
+
+func (c *Config) check() error {
+	for _, f := range []struct {
+		name string
+		v    *float64
+		def  float64
+	}{{"MissWeight", &c.MissWeight, 5}, {"RequestTokens", &c.RequestTokens, 2048}} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+		if !(*f.v > 0 && *f.v <= math.MaxFloat32) {
+			return fmt.Errorf("leastwork: %s is %v; it must be a positive number", f.name, *f.v)
+		}
+	}
+	if c.Trie != nil && (c.MaxNodes != 0 || c.MaxBytes != 0) {
+		return fmt.Errorf("leastwork: Trie is given, so MaxNodes and MaxBytes are its own and must be 0")
+	}
+	return nil
+}
+
+// Strategy picks the Ready target of the least cost, in tokens for each unit of
+// Weight:
+//
+//	cost = (Prefill + MissWeight x uncached + RequestTokens x (InFlight + Queued)) / Weight
+//
+// uncached is what of the prompt the target has not been sent before; four bytes
+// of text count as a token. A target of unknown load has the mean work of the
+// others. Equal costs have equal chances. There is no threshold: a hot prefix
+// spills by itself when the queue at its target costs more than computing it
+// anew, and a slow target, which keeps its requests longer, is given fewer.
+//
+// A prompt is recorded when it is sent, so the next Pick sees it, and taken back
+// where the request fails before its first token. A Strategy is safe for
+// concurrent use.
+type Strategy struct {
+	cfg     Config
+	cache   *textcache.Cache
+	trie    *trie.Trie
+	scratch sync.Pool // of *textcache.Targets
+}
+
+var (
+	_ router.Strategy  = (*Strategy)(nil)
+	_ router.Explainer = (*Strategy)(nil)
+	_ router.Forgetter = (*Strategy)(nil)
+)
+
+// New returns a Strategy that has seen nothing yet. The error names the field
+// that is off.
+func New(c Config) (*Strategy, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	t := c.Trie
+	if t == nil {
+		var err error
+		if t, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
+			return nil, fmt.Errorf("leastwork: %w", err)
+		}
+	}
+	c.Rand = pick.Rand(c.Rand)
+	s := &Strategy{cfg: c, cache: textcache.New(t), trie: t}
+	s.scratch.New = func() any { return new(textcache.Targets) }
+	return s, nil
+}
+
+// Stats returns the size of what is remembered.
+func (s *Strategy) Stats() trie.Stats { return s.trie.Stats() }
+
+// view is what one look at the targets tells.
+type view struct {
+	*textcache.Targets
+	key   textcache.Key
+	ready int
+	best  int     // the most that a Ready target holds, in bytes
+	mean  float64 // work of a Ready target whose load is known, for each unit of Weight
+}
+
+func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcache.Targets) view {
+	v := view{Targets: room, key: textcache.KeyOf(p)}
+	s.cache.Look(&v.key, targets, room)
+	var sum pick.Sum
+	known := 0
+	for i := range targets {
+		t := &targets[i]
+		if t.State != router.Ready {
+			continue
+		}
+		v.ready++
+		v.best = max(v.best, room.Cached[i])
+		if t.Load.Known {
+			known++
+			sum.Add(s.work(t))
+		}
+	}
+	if known > 0 {
+		v.mean = sum.Float() / float64(known)
+	}
+	return v
+}
+
+// work is what a target of known load has to do, for each unit of Weight.
+func (s *Strategy) work(t *router.Target) float64 {
+	return (float64(max(t.Load.Prefill, 0)) + s.cfg.RequestTokens*pick.Requests(t)) / pick.Weight(t)
+}
+
+// cost is what the prompt costs at targets[i].
+func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
+	t := &targets[i]
+	work := v.mean
+	if t.Load.Known {
+		work = s.work(t)
+	}
+	uncached := float64(v.key.Size()-v.Cached[i]) / 4 // bytes of the trie, four to a token
+	return work + s.cfg.MissWeight*uncached/pick.Weight(t)
+}
+
+// Pick chooses a target. It draws one random number a call where a target is
+// Ready, and allocates the Memo alone.
+func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	room := s.scratch.Get().(*textcache.Targets)
+	defer s.scratch.Put(room)
+	v := s.look(&p, targets, room)
+	if v.ready == 0 {
+		return router.Decision{}, pick.NoTarget(targets)
+	}
+	tie := pick.Tie{Seed: s.cfg.Rand()}
+	least := math.Inf(1)
+	for i := range targets {
+		if targets[i].State != router.Ready {
+			continue
+		}
+		switch c := s.cost(&v, targets, i); {
+		case c < least:
+			least = c
+			tie.Better(i)
+		case c == least:
+			tie.Equal(i, targets)
+		}
+	}
+	i := tie.Best()
+	return router.Decision{
+		Prompt: p,
+		Target: targets[i],
+		Cached: v.key.Units(v.Cached[i]),
+		Length: v.key.Units(v.key.Size()),
+		Unit:   v.key.Unit(),
+		Reason: v.reason(i),
+		Memo:   textcache.NewMemo(v.key),
+	}, nil
+}
+
+// reason is why targets[i] was chosen. What less than a tenth of the prompt says
+// is not worth a name.
+func (v *view) reason(i int) router.Reason {
+	switch {
+	case v.ready == 1:
+		return router.ReasonOnly
+	case v.key.Size() == 0:
+		return router.ReasonEmpty
+	case 10*v.best < v.key.Size():
+		return router.ReasonCold
+	case v.Cached[i] < v.best:
+		return router.ReasonSpill
+	}
+	return router.ReasonWarm
+}
+
+// Record learns what the target was sent, and what of it came to nothing.
+func (s *Strategy) Record(d router.Decision, o router.Outcome) {
+	m, _ := d.Memo.(*textcache.Memo)
+	s.cache.Record(&d, m, &o)
+}
+
+// Forget forgets what the target was sent.
+func (s *Strategy) Forget(id string) { s.cache.Forget(id) }
