@@ -268,3 +268,46 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// The own place is full from the first request on that would be more than
+// LoadFactor x (all + this one) x its share, rounded up.
+func TestWhenTheOwnPlaceIsFull(t *testing.T) {
+	const unknown = -1
+	for _, c := range []struct {
+		own    int
+		others []int
+		full   bool
+	}{
+		{0, []int{0, 0, 0}, false},                     // 1 of 1.25 x 1/4, rounded up 1
+		{1, []int{0, 0, 0}, true},                      // 2 of 1.25 x 2/4, rounded up 1
+		{1, []int{1, 1, 0}, false},                     // 2 of 1.25 x 4/4, rounded up 2
+		{4, []int{4, 4, 4}, false},                     // 5 of 1.25 x 17/4, rounded up 6
+		{6, []int{4, 4, 4}, true},                      // 7 of 1.25 x 19/4, rounded up 6
+		{4, []int{4, unknown, unknown}, false},         // the unknown ones count as 4 each
+		{6, []int{4, unknown, unknown}, false},         // 7 of 1.25 x 21/4, rounded up 7
+		{8, []int{4, unknown, unknown}, true},          // 9 of 1.25 x 25/4, rounded up 8
+		{unknown, []int{0, 0, 0}, false},               // nobody knows
+		{unknown, []int{unknown, unknown, 500}, false}, // nobody knows
+		{500, []int{unknown, unknown, unknown}, false}, // it is the mean
+		{math.MaxInt, []int{math.MaxInt, 0, -2}, true}, // clamped
+		{-5, []int{0, -7, math.MinInt}, false},         // nothing
+		{math.MaxInt, []int{math.MaxInt, math.MaxInt, math.MaxInt}, false},
+	} {
+		s, ts := newWith(t, consistenthash.Config{}), fleet(4)
+		own := place(t, s, session(0), ts)
+		others := c.others
+		for i := range ts {
+			n := c.own
+			if ts[i].ID != own {
+				n, others = others[0], others[1:]
+			}
+			ts[i].Load = router.Load{Known: n != unknown, InFlight: n}
+			if n == unknown {
+				ts[i].Load = router.Load{}
+			}
+		}
+		if got := place(t, s, session(0), ts) != own; got != c.full {
+			t.Errorf("own place with %d, others with %v: full %v, want %v", c.own, c.others, got, c.full)
+		}
+	}
+}
