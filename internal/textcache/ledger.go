@@ -1,77 +1,87 @@
 package textcache
 
-import "sync"
+import (
+	"hash/maphash"
+	"maps"
 
-// maxByHand bounds the requests of hand-made decisions that are remembered; the
-// end of one that was forgotten teaches nothing.
+	"github.com/warmroute/router"
+)
+
+// maxByHand bounds what is remembered of requests that carry no Memo: between one
+// and two times as many. The end of one that was forgotten teaches nothing.
 const maxByHand = 4096
 
-// ledger counts requests under way by the hash of what they are: those without a
-// token yet, and those with one. The zero ledger is empty.
+// ledger knows the requests under way that carry no Memo, by a hash of what they
+// are. Equal ones are told apart by their number alone: one that has seen its
+// first token is taken to end first. The zero ledger is empty.
 type ledger struct {
-	mu    sync.Mutex
-	open  map[uint64]count
-	order []uint64 // the oldest first, each once
+	open, older map[uint64]*count // older is dropped when open is full
 }
 
-type count struct{ waiting, running int }
-
-func (l *ledger) add(h uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open == nil {
-		l.open = make(map[uint64]count)
-	}
-	c, ok := l.open[h]
-	if !ok {
-		if len(l.order) == maxByHand {
-			delete(l.open, l.order[0])
-			l.order = append(l.order[:0], l.order[1:]...)
-		}
-		l.order = append(l.order, h)
-	}
-	c.waiting++
-	l.open[h] = c
+// count is how many equal requests are under way.
+type count struct {
+	id             string
+	waiting, token int // without a first token yet, and with one
 }
 
-func (l *ledger) token(h uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c := l.open[h]; c.waiting > 0 {
-		l.open[h] = count{waiting: c.waiting - 1, running: c.running + 1}
-	}
+// hashSeed makes equal hashes a matter of chance, whatever clients send.
+var hashSeed = maphash.MakeSeed()
+
+func hash(k *Key, id string) uint64 {
+	return maphash.Comparable(hashSeed, [3]string{id, k.scope, k.text})
 }
 
-// end takes one request off, one that has seen its token where there is such.
-func (l *ledger) end(h uint64) (known, token bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c, ok := l.open[h]
+func (l *ledger) at(h uint64) *count {
+	if c := l.open[h]; c != nil {
+		return c
+	}
+	return l.older[h]
+}
+
+// record takes note of stage and returns how far the request had come before,
+// picked where nothing is known of it.
+func (l *ledger) record(h uint64, id string, s router.Stage) stage {
+	c := l.at(h)
 	switch {
-	case !ok:
-		return false, false
-	case c.running > 0:
-		c.running--
-		token = true
-	default:
-		c.waiting--
-	}
-	l.open[h] = c
-	if c == (count{}) {
-		delete(l.open, h)
-		for i, o := range l.order {
-			if o == h {
-				l.order = append(l.order[:i], l.order[i+1:]...)
-				break
-			}
+	case s == router.Sent:
+		if c == nil {
+			c = &count{id: id}
 		}
+		c.waiting++
+		l.put(h, c)
+	case c == nil:
+	case s == router.FirstToken:
+		if c.waiting > 0 {
+			c.waiting--
+			c.token++
+		}
+	case s.Final():
+		was := sent
+		if c.token > 0 {
+			was = token
+			c.token--
+		} else {
+			c.waiting--
+		}
+		if c.token+c.waiting == 0 {
+			delete(l.open, h)
+			delete(l.older, h)
+		}
+		return was
 	}
-	return true, token
+	return picked
 }
 
-func (l *ledger) clear() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.open)
-	l.order = l.order[:0]
+func (l *ledger) put(h uint64, c *count) {
+	if l.open == nil || len(l.open) >= maxByHand {
+		l.older, l.open = l.open, make(map[uint64]*count)
+	}
+	delete(l.older, h)
+	l.open[h] = c
+}
+
+func (l *ledger) forget(id string) {
+	of := func(_ uint64, c *count) bool { return c.id == id }
+	maps.DeleteFunc(l.open, of)
+	maps.DeleteFunc(l.older, of)
 }

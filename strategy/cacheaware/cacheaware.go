@@ -156,7 +156,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcac
 		v.pin = v.pin || v.warm && s.pinned(&v, targets, i)
 	}
 	if !v.pin {
-		room.Warmed = s.cache.Warmed(room.IDs, room.Warmed)
+		s.cache.LookWarmed(room)
 	}
 	return v
 }
