@@ -28,7 +28,7 @@ type parse struct {
 
 	// Of the message being read: where it begins, and its role where that came
 	// before what asks for it.
-	at   scanner
+	at   int
 	kind byte
 
 	reply bool // a reply is read: reasoning is left out
@@ -150,12 +150,12 @@ func (p *parse) array(elem func()) {
 	case '[':
 		p.index = 0
 		for ok := p.firstElem(); ok; ok = p.nextElem() {
-			elem()
+			if elem(); p.err != nil {
+				return
+			}
 			p.index++
 		}
-		if p.err == nil {
-			p.index = -1
-		}
+		p.index = -1
 	case 'n':
 		p.null()
 	default:

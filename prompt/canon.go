@@ -68,7 +68,6 @@ func (s *scanner) canon(dst []byte, m markers) []byte {
 // {"type":"ephemeral"}, and leaves it where it is.
 func (s *scanner) isMarker() bool {
 	look := *s
-	look.key = nil
 	// A hint is short. Without the bound, hints nested in hints would be read once
 	// for each level.
 	look.b = look.b[:min(len(look.b), look.i+256)]

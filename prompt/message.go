@@ -17,8 +17,7 @@ func (p *parse) message() {
 		rankCall
 		rankAudio
 	)
-	p.at, p.kind = p.scanner, 0
-	p.at.key = nil
+	p.at, p.kind = p.i, 0
 	if p.reply {
 		p.kind = kindAssistant
 	}
@@ -29,6 +28,10 @@ func (p *parse) message() {
 		lo := len(p.out)
 		switch string(k) {
 		case "role":
+			if p.reply { // always an assistant's
+				p.skip()
+				continue
+			}
 			p.role()
 			p.put(&sl, rankRole, lo)
 		case "name":
@@ -64,10 +67,8 @@ func (p *parse) message() {
 			p.skip()
 		}
 	}
-	if p.err != nil && p.reply && sl.sp[rankContent].empty() {
-		// A reply that was cut: content might have followed, and comes first.
-		p.out = p.out[:sl.base]
-		sl.sp = [8]span{}
+	if p.err != nil && p.reply {
+		sl.cut(rankContent)
 	}
 	if p.kind != 0 {
 		p.out[base+1] = p.kind
@@ -82,7 +83,18 @@ func (p *parse) role() {
 		p.wrong()
 		return
 	}
+	r, ok := p.raw()
+	if ok {
+		p.kind = roleKind(r)
+	}
+	if p.kind != kindOther {
+		return
+	}
 	lo := len(p.out)
+	if ok {
+		p.out = append(p.out, r...)
+		return
+	}
 	p.out = p.copyString(p.out)
 	if k := roleKind(p.out[lo:]); k != kindOther {
 		p.kind = k
@@ -186,7 +198,7 @@ func (p *parse) isSystem() bool {
 	if p.kind != 0 {
 		return p.kind == kindSystem
 	}
-	look := p.at
+	look := scanner{b: p.b, i: p.at}
 	p.kind = kindOther // looked up once; the member itself, if any, has the last word
 	if look.peek() == '{' && string(look.member1("role")) == "system" {
 		p.kind = kindSystem
@@ -235,7 +247,6 @@ func blockKindOf(typ []byte) blockKind {
 // look returns the "type" of the object that is next and leaves it there.
 func (p *parse) look() []byte {
 	look := p.scanner
-	look.key = nil
 	return look.member1("type")
 }
 

@@ -128,7 +128,6 @@ func (p *parse) answer() bool {
 		case "content":
 			p.peek()
 			content = p.scanner
-			content.key = nil
 			p.skip()
 		case "type":
 			p.tmp = p.tmp[:0]

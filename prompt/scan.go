@@ -27,7 +27,6 @@ type scanner struct {
 	i     int
 	depth int
 	err   *Error
-	key   []byte // a key that had escapes, decoded
 }
 
 func (s *scanner) fail(k ErrorKind) {
@@ -38,6 +37,15 @@ func (s *scanner) fail(k ErrorKind) {
 
 // peek skips white space and returns the next byte, 0 at the end.
 func (s *scanner) peek() byte {
+	if s.i < len(s.b) {
+		if c := s.b[s.i]; c > ' ' {
+			return c
+		}
+	}
+	return s.peekSpace()
+}
+
+func (s *scanner) peekSpace() byte {
 	for s.i < len(s.b) {
 		switch c := s.b[s.i]; c {
 		case ' ', '\n', '\r', '\t':
@@ -98,17 +106,16 @@ func (s *scanner) nextKey() ([]byte, bool) {
 
 // member reads a key and its colon.
 func (s *scanner) member() ([]byte, bool) {
-	lo := s.i + 1
-	plain := s.skipString()
-	if s.err != nil {
-		return nil, false
-	}
-	k := s.b[lo : s.i-1]
-	if !plain {
-		hi := s.i
-		s.i = lo - 1
+	k, ok := s.raw()
+	if !ok {
 		k = s.appendString(nil)
-		s.key, s.i = k, hi
+		if s.err != nil {
+			return nil, false
+		}
+	}
+	if s.i < len(s.b) && s.b[s.i] == ':' {
+		s.i++
+		return k, true
 	}
 	if s.peek() != ':' {
 		s.fail(Syntax)
@@ -116,6 +123,26 @@ func (s *scanner) member() ([]byte, bool) {
 	}
 	s.i++
 	return k, true
+}
+
+// raw reads the string that is next and returns the bytes between its quotes,
+// where these are its text. Otherwise it reads nothing.
+func (s *scanner) raw() ([]byte, bool) {
+	lo := s.i + 1
+	i := lo
+	if len(s.b)-i >= 8 { // most are short
+		i += bits.TrailingZeros64(special(binary.LittleEndian.Uint64(s.b[i:]))) >> 3
+		if i < len(s.b) && s.b[i] == '"' {
+			s.i = i + 1
+			return s.b[lo:i], true
+		}
+	}
+	i = plainRun(s.b, i)
+	if i == len(s.b) || s.b[i] != '"' {
+		return nil, false
+	}
+	s.i = i + 1
+	return s.b[lo:i], true
 }
 
 // firstElem and nextElem do for arrays what firstKey and nextKey do for objects.
@@ -209,11 +236,12 @@ func (s *scanner) copyString(dst []byte) []byte {
 		k := bits.TrailingZeros64(m) >> 3
 		i += k
 		n += k
-		if b[i] == '"' {
+		c := b[i]
+		if c == '"' {
 			s.i = i + 1
 			return d[:n]
 		}
-		if b[i] != '\\' {
+		if c != '\\' {
 			break
 		}
 		for i+1 < len(b) && b[i] == '\\' { // escapes come in rows
@@ -383,7 +411,9 @@ func (s *scanner) skipString() (plain bool) {
 func (s *scanner) skip() {
 	switch c := s.peek(); c {
 	case '"':
-		s.skipString()
+		if _, ok := s.raw(); !ok {
+			s.skipString()
+		}
 	case '{':
 		for _, ok := s.firstKey(); ok; _, ok = s.nextKey() {
 			s.skip()

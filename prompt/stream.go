@@ -139,7 +139,6 @@ func (s *stream) event(data []byte, limit int) bool {
 	keep := func(at *scanner) {
 		c.peek()
 		*at = c
-		at.key = nil
 		c.skip()
 	}
 	if c.peek() != '{' {
@@ -305,7 +304,6 @@ func (s *stream) chatCall(c *scanner, limit int) {
 		case "function", "custom":
 			c.peek()
 			at = *c
-			at.key = nil
 			c.skip()
 		default:
 			c.skip()

@@ -81,12 +81,26 @@ func (s span) empty() bool { return s.hi <= s.lo }
 // like; the text has them in the order of their ranks.
 type slots struct {
 	base int // where the first part begins
+	last int // the rank of the part that was put last
 	sp   [8]span
+}
+
+// cut leaves out, where reading ended inside or after the last part, what is not
+// sure to stand right behind what comes before it: everything where the main
+// part has not come, and what comes after the last part, which may be cut.
+func (sl *slots) cut(main int) {
+	if sl.sp[main].empty() {
+		clear(sl.sp[:])
+		return
+	}
+	clear(sl.sp[sl.last+1:])
 }
 
 // put notes that rank's part is what was written from lo on. A member that
 // comes twice counts as it came last, as the engines' readers have it.
-func (p *parse) put(sl *slots, rank, lo int) { sl.sp[rank] = span{lo, len(p.out)} }
+func (p *parse) put(sl *slots, rank, lo int) {
+	sl.sp[rank], sl.last = span{lo, len(p.out)}, rank
+}
 
 // settle puts the parts in order where they are not.
 func (p *parse) settle(sl *slots) {
