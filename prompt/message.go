@@ -244,10 +244,16 @@ func blockKindOf(typ []byte) blockKind {
 	return blockOther
 }
 
-// look returns the "type" of the object that is next and leaves it there.
+// look returns the "type" of the object that is next and leaves it there. Where
+// a reply was cut before the type, it is read to its end, as what it is not
+// known.
 func (p *parse) look() []byte {
 	look := p.scanner
-	return look.member1("type")
+	typ := look.member1("type")
+	if p.reply && (look.err != nil || look.i == len(look.b)) {
+		p.skip()
+	}
+	return typ
 }
 
 // block reads one content block.
@@ -264,6 +270,9 @@ func (p *parse) block(base int) {
 		return
 	}
 	kind := blockKindOf(p.look())
+	if p.err != nil {
+		return
+	}
 	switch kind {
 	case blockMedia:
 		p.media()
@@ -360,9 +369,8 @@ func (p *parse) call() {
 	}
 	sl := slots{base: len(p.out)}
 	p.callMembers(&sl, true)
-	if p.err != nil && sl.sp[0].empty() {
-		p.out = p.out[:sl.base] // cut before the name, which comes first
-		return
+	if p.err != nil {
+		sl.cut(0)
 	}
 	p.settle(&sl)
 }

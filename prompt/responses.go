@@ -25,7 +25,9 @@ func (p *parse) item() {
 	}
 	switch string(p.look()) {
 	case "", "message":
-		p.message()
+		if p.err == nil {
+			p.message()
+		}
 	case "function_call", "custom_tool_call":
 		p.call()
 	case "function_call_output", "custom_tool_call_output":
