@@ -21,14 +21,17 @@ import (
 )
 
 // demo is a fleet of simulated replicas and what its users do. The workload is
-// an office's chats: a dozen assistants, each with a system prompt of its own;
-// people who paste a page of text with each question, read the answer, and ask
-// again. There is no more load than the replicas can take under either strategy.
+// an office's assistants, each with a system prompt of its own: who uses one gives
+// it a document, and then it goes on for up to 32 turns, with short answers and
+// some 600 bytes of new text a turn, as agents that call tools do. The replicas
+// have time for all of it under either strategy; what differs is how much of it
+// they compute again.
 type demo struct {
 	replicas int
 	blocks   int     // of each replica's cache, 16 tokens each
 	speed    float64 // the simulated engines run this much faster than real ones
 	chat     workload.ChatConfig
+	document int           // bytes of the document that a chat begins with
 	users    int           // who chat at once
 	think    time.Duration // mean time from an answer to the next question, in the engines' time
 	reply    int           // tokens of an answer
@@ -42,17 +45,18 @@ var standardDemo = demo{
 	speed:  10,
 	chat: workload.ChatConfig{
 		Seed:          1,
-		Conversations: 320,
-		Systems:       12,
-		SystemBytes:   6 << 10,
-		Turns:         8,
-		UserBytes:     2400,
+		Conversations: 64,
+		Systems:       10,
+		SystemBytes:   8 << 10,
+		Turns:         32,
+		UserBytes:     600,
 		// What the workload has for answers is not used: the replicas give them.
 		AssistantBytes: 3,
 	},
-	users: 80,
-	think: 6 * time.Second,
-	reply: 80,
+	document: 12 << 10,
+	users:    36,
+	think:    3 * time.Second,
+	reply:    30,
 }
 
 func runDemo(ctx context.Context, out io.Writer) error { return standardDemo.run(ctx, out) }
@@ -60,11 +64,11 @@ func runDemo(ctx context.Context, out io.Writer) error { return standardDemo.run
 // run drives the same chats through the gateway with round_robin and with
 // cache_aware, each on fresh replicas, and prints what came of it.
 func (d demo) run(ctx context.Context, out io.Writer) error {
-	w := workload.Chat(d.chat)
+	w := d.workload()
 	fmt.Fprintf(out, "%d simulated replicas (a 70B model on two H100s; time runs %gx as fast), %d tokens of cache each\n",
 		d.replicas, d.speed, d.blocks*16)
-	fmt.Fprintf(out, "%d chats over %d system prompts of %d bytes, %d users at a time, %d requests over HTTP\n\n",
-		len(w.Conversations), d.chat.Systems, d.chat.SystemBytes, d.users, len(w.Requests))
+	fmt.Fprintf(out, "%d chats, each about a document of %d KiB, over %d system prompts of %d KiB; %d users at a time, %d requests over HTTP\n\n",
+		len(w.Conversations), d.document>>10, d.chat.Systems, d.chat.SystemBytes>>10, d.users, len(w.Requests))
 
 	names := []string{roundrobin.Name, cacheaware.Name}
 	results := make([]*tally, len(names))
@@ -87,6 +91,18 @@ Times are what the simulated engines' users would see. With engines of your own:
 The reply's X-Warmroute-* headers say which target answered and why.
 `)
 	return nil
+}
+
+// workload returns the chats, each with its document before the first question.
+func (d demo) workload() *workload.Workload {
+	w := workload.Chat(d.chat)
+	documents := workload.Long(workload.LongConfig{
+		Seed: d.chat.Seed, Documents: len(w.Conversations), DocumentBytes: d.document, Questions: 1,
+	})
+	for i, c := range w.Conversations {
+		c.Messages[1].Content = documents.Conversations[i].Messages[0].Content + "\n\n" + c.Messages[1].Content
+	}
+	return w
 }
 
 // phase plays w through a gateway with the named strategy.

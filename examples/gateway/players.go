@@ -90,8 +90,16 @@ func (p *players) play(ctx context.Context, progress *progress) (*tally, error) 
 			}
 		})
 	}
+	// The longest first, so that there are as many users to the end.
+	order := make([]int, len(p.work.Conversations))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return p.work.Conversations[b].Turns() - p.work.Conversations[a].Turns()
+	})
 feed:
-	for c := range p.work.Conversations {
+	for _, c := range order {
 		select {
 		case next <- c:
 		case <-ctx.Done():

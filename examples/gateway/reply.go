@@ -25,8 +25,9 @@ func (x *exchange) reply(a *attempt) {
 	m.report(&o)
 	x.lease.Done(o)
 	if o.Err != nil {
-		// The client's connection is cut, so that a reply that broke off does not
-		// look complete.
+		// The client gets what came, and then its connection is cut, so that a
+		// reply that broke off does not look complete.
+		_ = x.client.flush()
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -37,7 +38,7 @@ func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 		a.buf = buffers.Get().(*[]byte)
 	}
 	status := a.resp.StatusCode
-	flush := a.resp.ContentLength < 0
+	flush := a.resp.ContentLength < 0 || m.sse
 	for {
 		a.timer.Stop()
 		if a.n > 0 {

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// TestLimits sends what is too much; none of it reaches a target.
+func TestLimits(t *testing.T) {
+	var asked atomic.Int32
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { asked.Add(1) })
+	big := strings.Repeat("x", 2000)
+	sized := func(u string) *http.Request {
+		r, _ := http.NewRequest("POST", u+"/v1/x", strings.NewReader(big))
+		return r
+	}
+	chunked := func(u string) *http.Request {
+		r, _ := http.NewRequest("POST", u+"/v1/x", io.MultiReader(strings.NewReader(big)))
+		return r
+	}
+	for _, c := range []struct {
+		name   string
+		cfg    Config
+		req    func(string) *http.Request
+		status int
+	}{
+		{"body", Config{MaxBody: 1000}, sized, 413},
+		{"chunked body", Config{MaxBody: 1000}, chunked, 413},
+		{"all bodies", Config{MaxBodies: 1000}, sized, 503},
+		{"all bodies, chunked", Config{MaxBodies: 1000}, chunked, 503},
+		{"header", Config{}, func(u string) *http.Request {
+			r := sized(u)
+			r.Header.Set("X-Big", strings.Repeat("x", 80<<10))
+			return r
+		}, 431},
+		{"just the limit", Config{MaxBody: 2000}, sized, 200},
+		{"just the limit, chunked", Config{MaxBody: 2000}, chunked, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked.Store(0)
+			g := newRig(t, rigConfig{Config: c.cfg}, up)
+			resp, err := g.http.Do(c.req(g.url))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != c.status {
+				t.Errorf("status %d, want %d", resp.StatusCode, c.status)
+			}
+			if want := c.status == 200; (asked.Load() == 1) != want {
+				t.Errorf("the target was asked %d times", asked.Load())
+			}
+			g.settled(t)
+		})
+	}
+}
+
+func TestMaxRequests(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		<-leave
+	})
+	g := newRig(t, rigConfig{Config: Config{MaxRequests: 1}}, up)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if resp, err := g.http.Get(g.url + "/v1/models"); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	<-entered
+	resp, err := g.http.Get(g.url + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+	}
+	if resp, err = g.http.Get(g.url + "/healthz"); err != nil || resp.StatusCode != 200 {
+		t.Errorf("a full gateway is not healthy: %v, %v", resp, err)
+	}
+	resp.Body.Close()
+	close(leave)
+	<-done
+	g.settled(t)
+}
+
+func TestSlowBody(t *testing.T) {
+	g := newRig(t, rigConfig{Config: Config{BodyTimeout: 50 * time.Millisecond}}, "http://127.0.0.1:1")
+	c := dial(t, g)
+	fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestTimeout || !resp.Close {
+		t.Errorf("%s, close %v", resp.Status, resp.Close)
+	}
+	g.settled(t)
+}
+
+// TestLongStream outlives every timeout that is not about standing still.
+func TestLongStream(t *testing.T) {
+	const pace = 50 * time.Millisecond
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		for i := range 20 {
+			event(w, fmt.Sprint(i))
+			pause(r.Context(), pace)
+		}
+	})
+	limit := 8 * pace
+	g := newRig(t, rigConfig{Config: Config{BodyTimeout: limit, WriteTimeout: limit, HeaderTimeout: limit, IdleTimeout: limit}}, up)
+	if n := strings.Count(readAll(t, g.post(t, "/v1/chat/completions", streamBody).Body), "data: "); n != 20 {
+		t.Errorf("%d events of 20", n)
+	}
+	g.settled(t)
+}
+
+// TestStuckClient ends the request at the target when its client stops reading.
+func TestStuckClient(t *testing.T) {
+	ended := make(chan struct{})
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		chunk := make([]byte, 64<<10)
+		for {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	g := newRig(t, rigConfig{Config: Config{WriteTimeout: 100 * time.Millisecond}}, up)
+	c := dial(t, g)
+	fmt.Fprintf(c, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	select {
+	case <-ended:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the target goes on")
+	}
+	g.settled(t)
+}
+
+// TestShutdown stops a server in the midst of a stream.
+func TestShutdown(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		grace  time.Duration
+		finish bool
+	}{{"finishes", 10 * time.Second, true}, {"is cut", 50 * time.Millisecond, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			ended := make(chan struct{})
+			finish := make(chan struct{})
+			up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+				defer close(ended)
+				io.Copy(io.Discard, r.Body)
+				event(w, "1")
+				select {
+				case <-finish:
+					event(w, "2")
+				case <-r.Context().Done():
+				}
+			})
+			g := newRig(t, rigConfig{}, up)
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.url = "http://" + ln.Addr().String()
+			ctx, stop := context.WithCancel(t.Context())
+			served := make(chan error, 1)
+			go func() {
+				served <- (&server{log: discard, drain: 300 * time.Millisecond, grace: c.grace}).run(ctx, ln, g.h)
+			}()
+			health := func() int {
+				resp, err := g.http.Get(g.url + "/healthz")
+				if err != nil {
+					return 0
+				}
+				resp.Body.Close()
+				return resp.StatusCode
+			}
+			if s := health(); s != 200 {
+				t.Fatalf("healthy: %d", s)
+			}
+			resp := g.post(t, "/v1/chat/completions", streamBody)
+			r := bufio.NewReader(resp.Body)
+			nextData(t, r)
+			stop()
+			eventually(t, "/healthz is 503", func() bool { return health() == 503 })
+			eventually(t, "the port is closed", func() bool { return health() == 0 })
+			if c.finish {
+				close(finish)
+				if got := nextData(t, r); got != "2" {
+					t.Errorf("the stream went on with %q", got)
+				}
+			}
+			_, err = io.Copy(io.Discard, r)
+			if (err == nil) != c.finish {
+				t.Errorf("the stream ended with %v", err)
+			}
+			if err := <-served; (err == nil) != c.finish {
+				t.Errorf("the server ended with %v", err)
+			}
+			<-ended
+			g.settled(t)
+		})
+	}
+}
