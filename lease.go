@@ -11,7 +11,9 @@ import (
 // Lease is one request in flight on one target. It holds the counter it raised,
 // not a name for it. Every ending settles it exactly once: Done, Retry, the end
 // of the ctx it was routed with, or a panic inside Do; what comes later does
-// nothing. No length of time settles it. Its methods are safe for concurrent use.
+// nothing, and returns when the lease is settled. No length of time settles it.
+// Its methods are safe for concurrent use, but not to be called by what Done
+// calls in the strategy and the fleet.
 type Lease struct {
 	router   *Router
 	ctx      context.Context
@@ -19,14 +21,89 @@ type Lease struct {
 	flight   Flight
 	exclude  []string // targets that Retry leaves out beside this one
 	attempt  int      // 1 for the first
+	sent     bool     // Sent was recorded
 
 	mu      sync.Mutex // serialises Record for this decision
 	unwatch func() bool
 	first   bool // the first token was seen
 	settled bool
-	retried bool
 	outcome Outcome // once settled
 }
+
+// open lets the fleet choose with pick, which goes through sending, and counts
+// what was chosen. A lease that was not opened is not used.
+func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
+	if err := context.Cause(l.ctx); err != nil {
+		return nil, err
+	}
+	trace := l.router.opts.Trace
+	var start time.Time
+	if trace.Routed != nil {
+		start = time.Now()
+	}
+	d, flight, err := l.choose(pick)
+	if err != nil {
+		if trace.NoTarget != nil {
+			trace.NoTarget(l.ctx, l.decision.Prompt, err)
+		}
+		return nil, err
+	}
+	l.decision, l.flight = d, flight
+	if trace.Routed != nil {
+		l.guard(func() {
+			trace.Routed(l.ctx, RouteInfo{Decision: d, Attempt: l.attempt, Took: time.Since(start)})
+		})
+	}
+	l.watch()
+	return l, nil
+}
+
+// choose is the fleet's Choose. Where the fleet counts nothing of what was
+// picked, nothing was sent after all.
+func (l *Lease) choose(pick func([]Target) (Decision, error)) (d Decision, f Flight, err error) {
+	err = errNotCounted
+	defer func() { // deferred: the fleet is not ours, and may panic
+		if err != nil && l.sent {
+			l.router.strategy.Record(l.decision, Outcome{Stage: Failed, Err: err})
+		}
+	}()
+	d, f, e := l.router.fleet.Choose(l.ctx, pick)
+	if e == nil && f == nil {
+		e = errNotCounted
+	}
+	err = e
+	return d, f, err
+}
+
+var errNotCounted = errors.New("router: the fleet did not count the request")
+
+// sending records Sent for what was picked, in the same step.
+func (l *Lease) sending(d Decision, err error) (Decision, error) {
+	if err != nil {
+		return Decision{}, err
+	}
+	d.Prompt = l.decision.Prompt // what Retry routes, whatever the strategy left in it
+	if d.Length == 0 {
+		d.Length, d.Unit = d.Prompt.Length()
+	}
+	l.router.strategy.Record(d, Outcome{Stage: Sent})
+	l.decision, l.sent = d, true
+	return d, nil
+}
+
+// guard calls f and settles the lease without blame where f does not return.
+func (l *Lease) guard(f func()) {
+	returned := false
+	defer func() {
+		if !returned { // a panic, or runtime.Goexit: both go on by themselves
+			l.settle(Outcome{Stage: Canceled, Err: errNoReturn})
+		}
+	}()
+	f()
+	returned = true
+}
+
+var errNoReturn = errors.New("router: send, or a Trace hook, did not return")
 
 // Decision returns what was chosen, and why.
 func (l *Lease) Decision() Decision { return l.decision }
@@ -47,14 +124,7 @@ func (l *Lease) FirstToken() {
 func (l *Lease) firstToken() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.settled {
-		return false
-	}
-	return l.firstTokenLocked()
-}
-
-func (l *Lease) firstTokenLocked() bool {
-	if l.first {
+	if l.settled || l.first {
 		return false
 	}
 	l.first = true
@@ -69,28 +139,35 @@ func (l *Lease) Done(o Outcome) { l.settle(o) }
 
 // settle settles the lease once and reports whether it was this call.
 func (l *Lease) settle(o Outcome) bool {
-	unwatch, ok := l.settleLocked(&o)
+	first, ok := l.end(&o)
 	if !ok {
 		return false
 	}
-	if unwatch != nil {
-		unwatch()
+	if l.unwatch != nil {
+		l.unwatch()
 	}
-	if f := l.router.opts.Trace.Done; f != nil {
-		f(l.ctx, l.decision, o)
+	trace := l.router.opts.Trace
+	if first && trace.FirstToken != nil {
+		trace.FirstToken(l.ctx, l.decision)
+	}
+	if trace.Done != nil {
+		trace.Done(l.ctx, l.decision, o)
 	}
 	return true
 }
 
-func (l *Lease) settleLocked(o *Outcome) (unwatch func() bool, ok bool) {
+// end completes o and tells it to the fleet and the strategy, unless the lease
+// was settled before: then ok is false. first says that o brought the first
+// token.
+func (l *Lease) end(o *Outcome) (first, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.settled {
-		return nil, false
+		return false, false
 	}
 	// Who saw a token and did not say so has still seen it.
 	if o.Stage == FirstToken || o.OutputTokens > 0 || o.Reply != "" {
-		l.firstTokenLocked()
+		first, l.first = !l.first, true
 	}
 	if !o.Stage.Final() {
 		switch {
@@ -103,9 +180,16 @@ func (l *Lease) settleLocked(o *Outcome) (unwatch func() bool, ok bool) {
 		}
 	}
 	l.settled, l.outcome = true, *o
+	// The counters first: they are right whatever the strategy does.
+	if first {
+		l.flight.FirstToken()
+	}
 	l.flight.Done(*o)
+	if first {
+		l.router.strategy.Record(l.decision, Outcome{Stage: FirstToken})
+	}
 	l.router.strategy.Record(l.decision, *o)
-	return l.unwatch, true
+	return first, true
 }
 
 // watch settles the lease when its ctx is done.
@@ -113,20 +197,19 @@ func (l *Lease) watch() {
 	if l.ctx.Done() == nil {
 		return
 	}
-	stop := context.AfterFunc(l.ctx, func() {
+	l.mu.Lock() // the end of ctx waits until unwatch is there
+	defer l.mu.Unlock()
+	l.unwatch = context.AfterFunc(l.ctx, func() {
 		l.settle(Outcome{Stage: Canceled, Err: context.Cause(l.ctx)})
 	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unwatch = stop
 }
 
 // Retry settles the lease with o and, where another target might do better,
 // waits for the backoff and leases one that was not tried yet, for the life of
 // ctx. Otherwise it returns the last error, never a lease and an error both. A
-// request is sent again only where o, with its Stage derived, is Retryable, no
-// first token was seen, Options.Attempts is not reached and this is the first
-// Retry of this lease.
+// request is sent again only where it was this call that settled the lease, o,
+// with its Stage derived, is Retryable, no first token was seen and
+// Options.Attempts is not reached.
 func (l *Lease) Retry(ctx context.Context, o Outcome) (*Lease, error) {
 	next, err := l.retry(ctx, o)
 	if next == nil && err == nil {
@@ -137,15 +220,13 @@ func (l *Lease) Retry(ctx context.Context, o Outcome) (*Lease, error) {
 
 // retry is Retry, but for a request that finished both results are nil.
 func (l *Lease) retry(ctx context.Context, o Outcome) (*Lease, error) {
-	l.settle(o)
+	settled := l.settle(o)
 	l.mu.Lock()
-	o = l.outcome
-	again := o.Retryable() && !l.first && !l.retried && l.attempt < l.router.opts.Attempts
-	l.retried = true
+	o, first := l.outcome, l.first
 	l.mu.Unlock()
 
 	last := failure(l.ctx, o)
-	if !again {
+	if !settled || first || !o.Retryable() || l.attempt >= l.router.opts.Attempts {
 		return nil, last
 	}
 	wait := l.router.opts.wait(l.attempt, o.RetryAfter)
@@ -161,19 +242,6 @@ func (l *Lease) retry(ctx context.Context, o Outcome) (*Lease, error) {
 		return nil, last
 	}
 	return next, nil
-}
-
-// run calls send and settles the lease without blame where send does not return.
-func (l *Lease) run(ctx context.Context, send func(context.Context, *Lease) (Outcome, error)) (Outcome, error) {
-	returned := false
-	defer func() {
-		if !returned { // a panic, or runtime.Goexit: both go on by themselves
-			l.settle(Outcome{Stage: Canceled, Err: errors.New("router: send did not return")})
-		}
-	}()
-	o, err := send(ctx, l)
-	returned = true
-	return o, err
 }
 
 // failure returns the error that a settled request with outcome o ended with,
@@ -214,7 +282,11 @@ func (o *Options) wait(attempt int, retryAfter time.Duration) time.Duration {
 	if o.Backoff > 0 {
 		b := o.Backoff
 		for i := 1; i < attempt && b < o.MaxBackoff; i++ {
-			b *= 2
+			if b > o.MaxBackoff/2 { // doubling might overflow
+				b = o.MaxBackoff
+			} else {
+				b *= 2
+			}
 		}
 		b = min(b, o.MaxBackoff)
 		wait = b/2 + time.Duration(o.Rand()%uint64(b-b/2+1))

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type Options struct {
 	// random time between a half of it and the whole. It doubles with each
 	// further attempt up to MaxBackoff. 0 means 25 ms; less than 0: no wait.
 	Backoff time.Duration
-	// MaxBackoff bounds Backoff. 0 means 1 s.
+	// MaxBackoff bounds Backoff. 0 means 1 s, or Backoff where that is longer.
 	MaxBackoff time.Duration
 	// MaxRetryAfter bounds how long Retry waits because of Outcome.RetryAfter,
 	// although the next attempt goes to another target: whoever answers 429
@@ -46,7 +47,7 @@ func (o *Options) setDefaults() {
 		o.Backoff = 25 * time.Millisecond
 	}
 	if o.MaxBackoff <= 0 {
-		o.MaxBackoff = time.Second
+		o.MaxBackoff = max(time.Second, o.Backoff)
 	}
 	if o.MaxRetryAfter == 0 {
 		o.MaxRetryAfter = 2 * time.Second
@@ -87,54 +88,75 @@ func (r *Router) Route(ctx context.Context, p Prompt, exclude ...string) (*Lease
 
 // lease is Route for the given attempt.
 func (r *Router) lease(ctx context.Context, p Prompt, exclude []string, attempt int) (*Lease, error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	return r.open(ctx, p, exclude, attempt, func(targets []Target) (Decision, error) {
-		offered, err := r.offer(targets, exclude)
-		if err != nil {
-			return Decision{}, err
-		}
-		d, err := r.strategy.Pick(ctx, p, offered)
-		if err == nil && d.Target.State != Ready {
-			err = fmt.Errorf("router: the strategy picked target %q, which is %v", d.Target.ID, d.Target.State)
-		}
-		return d, err
+	l := &Lease{router: r, ctx: ctx, exclude: exclude, attempt: attempt}
+	l.decision.Prompt = p
+	return l.open(func(targets []Target) (Decision, error) {
+		return l.sending(r.pick(ctx, p, targets, exclude))
 	})
 }
 
-// open lets the fleet choose with pick, records Sent in the same step and wraps
-// the counted request in a Lease.
-func (r *Router) open(ctx context.Context, p Prompt, exclude []string, attempt int, pick func([]Target) (Decision, error)) (*Lease, error) {
-	var start time.Time
-	if r.opts.Trace.Routed != nil {
-		start = time.Now()
-	}
-	var picked *Decision
-	d, flight, err := r.fleet.Choose(ctx, func(targets []Target) (Decision, error) {
-		d, err := pick(targets)
-		if err != nil {
-			return d, err
-		}
-		picked = &d
-		r.strategy.Record(d, Outcome{Stage: Sent})
-		return d, nil
+// Assign counts a request that somebody else decided to send to the target with
+// the given ID, in whatever State it is, and returns its lease. The strategy
+// learns from it as from its own choices. The error is a *NoTargetError where
+// the fleet does not offer the target: then all that it offers count as
+// Excluded. All else is as for Route.
+func (r *Router) Assign(ctx context.Context, p Prompt, id string) (*Lease, error) {
+	l := &Lease{router: r, ctx: ctx, attempt: 1}
+	l.decision.Prompt = p
+	return l.open(func(targets []Target) (Decision, error) {
+		return l.sending(r.assigned(ctx, p, targets, id))
 	})
+}
+
+// pick lets the strategy choose and holds it to what it was offered.
+func (r *Router) pick(ctx context.Context, p Prompt, targets []Target, exclude []string) (Decision, error) {
+	offered, err := r.offer(targets, exclude)
 	if err != nil {
-		if picked != nil { // the fleet refused the choice: nothing was sent after all
-			r.strategy.Record(*picked, Outcome{Stage: Failed, Err: err})
-		}
-		if f := r.opts.Trace.NoTarget; f != nil {
-			f(ctx, p, err)
-		}
-		return nil, err
+		return Decision{}, err
 	}
-	l := &Lease{router: r, ctx: ctx, decision: d, flight: flight, exclude: exclude, attempt: attempt}
-	if f := r.opts.Trace.Routed; f != nil {
-		f(ctx, RouteInfo{Decision: d, Attempt: attempt, Took: time.Since(start)})
+	d, err := r.strategy.Pick(ctx, p, offered)
+	if e, ok := err.(*NoTargetError); ok || err == ErrNoTarget {
+		// The strategy could count only what it was offered.
+		none := noTarget(targets, exclude)
+		if e != nil {
+			none.RetryAfter = e.RetryAfter
+		}
+		return Decision{}, none
 	}
-	l.watch()
-	return l, nil
+	if err != nil {
+		return Decision{}, err
+	}
+	at := -1
+	for i := range offered {
+		if offered[i].ID == d.Target.ID {
+			if offered[i].State == Ready {
+				return d, nil
+			}
+			at = i
+		}
+	}
+	if at < 0 {
+		return Decision{}, fmt.Errorf("router: the strategy picked target %q, which was not offered", d.Target.ID)
+	}
+	return Decision{}, fmt.Errorf("router: the strategy picked target %q, which is %v", d.Target.ID, offered[at].State)
+}
+
+// assigned is pick where the target is given.
+func (r *Router) assigned(ctx context.Context, p Prompt, targets []Target, id string) (Decision, error) {
+	i := slices.IndexFunc(targets, func(t Target) bool { return t.ID == id })
+	if i < 0 {
+		return Decision{}, &NoTargetError{Offered: len(targets), Excluded: len(targets)}
+	}
+	// Asked to choose among this one alone, the strategy tells what is cached
+	// there and gives the decision its memo.
+	only := [1]Target{targets[i]}
+	only[0].State = Ready
+	d, err := r.strategy.Pick(ctx, p, only[:])
+	if err != nil || d.Target.ID != id {
+		d = Decision{}
+	}
+	d.Target, d.Reason = targets[i], ReasonAssigned
+	return d, nil
 }
 
 // offer returns what Pick may see of targets: all but the excluded, and where
@@ -150,8 +172,10 @@ func (r *Router) offer(targets []Target, exclude []string) ([]Target, error) {
 			}
 		}
 	}
-	if slices.ContainsFunc(offered, func(t Target) bool { return t.State == Ready }) {
-		return offered, nil
+	for i := range offered {
+		if offered[i].State == Ready {
+			return offered, nil
+		}
 	}
 	if r.opts.FailOpen {
 		open := make([]Target, 0, len(offered))
@@ -165,34 +189,20 @@ func (r *Router) offer(targets []Target, exclude []string) ([]Target, error) {
 			return open, nil
 		}
 	}
-	return nil, &NoTargetError{Offered: len(targets), Excluded: len(targets) - len(offered), NotReady: len(offered)}
+	return nil, noTarget(targets, exclude)
 }
 
-// Assign counts a request that somebody else decided to send to the target with
-// the given ID, in whatever State it is, and returns its lease. The strategy
-// learns from it as from its own choices. The error is a *NoTargetError where
-// the fleet does not offer the target. All else is as for Route.
-func (r *Router) Assign(ctx context.Context, p Prompt, id string) (*Lease, error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
+// noTarget counts why none of targets was picked.
+func noTarget(targets []Target, exclude []string) *NoTargetError {
+	e := &NoTargetError{Offered: len(targets)}
+	for i := range targets {
+		if slices.Contains(exclude, targets[i].ID) {
+			e.Excluded++
+		} else if targets[i].State != Ready {
+			e.NotReady++
+		}
 	}
-	return r.open(ctx, p, nil, 1, func(targets []Target) (Decision, error) {
-		i := slices.IndexFunc(targets, func(t Target) bool { return t.ID == id })
-		if i < 0 {
-			return Decision{}, &NoTargetError{Offered: len(targets), Excluded: len(targets)}
-		}
-		// Asked to choose among this one alone, the strategy tells what is cached
-		// there and gives the decision its memo.
-		only := [1]Target{targets[i]}
-		only[0].State = Ready
-		d, err := r.strategy.Pick(ctx, p, only[:])
-		if err != nil || d.Target.ID != id {
-			d = Decision{Prompt: p}
-			d.Length, d.Unit = p.Length()
-		}
-		d.Target, d.Reason = targets[i], ReasonAssigned
-		return d, nil
-	})
+	return e
 }
 
 // Do routes p, calls send with the lease, and settles it; where the target
@@ -203,11 +213,14 @@ func (r *Router) Assign(ctx context.Context, p Prompt, id string) (*Lease, error
 // which blames no target, and goes on. Do returns nil for Finished without an
 // error, else the last attempt's error; ErrNoTarget only where no attempt was
 // made.
+//
+// send may call FirstToken; Done and Retry are for Do to call, and a request
+// whose lease send has settled is not sent again.
 func (r *Router) Do(ctx context.Context, p Prompt, send func(context.Context, *Lease) (Outcome, error)) error {
 	l, err := r.Route(ctx, p)
 	for l != nil {
 		var o Outcome
-		o, err = l.run(ctx, send)
+		l.guard(func() { o, err = send(ctx, l) })
 		if err != nil {
 			o.Err = err
 		}
@@ -217,8 +230,10 @@ func (r *Router) Do(ctx context.Context, p Prompt, send func(context.Context, *L
 }
 
 // Explain returns every candidate for p, best first, with what is cached there,
-// its load, its score and why it would be taken or not; NaN scores where the
-// strategy is no Explainer. It changes nothing.
+// its load, its score and why it would be taken or not, as the next Route would
+// find it: where FailOpen steps in, a target that is not Draining shows as Ready.
+// Where the strategy is no Explainer, the Ready ones come first and the scores
+// are NaN. It changes nothing.
 func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 	var all []Target
 	seen := errors.New("router: only looking") // makes Choose count nothing
@@ -228,6 +243,13 @@ func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 			offered = targets
 		}
 		all = slices.Clone(offered)
+		if len(all) < len(targets) { // what FailOpen leaves out is a candidate too
+			for _, t := range targets {
+				if t.State == Draining {
+					all = append(all, t)
+				}
+			}
+		}
 		return Decision{}, seen
 	})
 	if err != nil && !errors.Is(err, seen) {
@@ -236,6 +258,9 @@ func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 	if e, ok := r.strategy.(Explainer); ok {
 		return e.Explain(ctx, p, all, make([]Candidate, 0, len(all))), nil
 	}
+	slices.SortStableFunc(all, func(a, b Target) int {
+		return cmp.Compare(min(a.State, 1), min(b.State, 1))
+	})
 	out := make([]Candidate, len(all))
 	for i, t := range all {
 		c := Candidate{Target: t, Score: math.NaN(), Reason: ReasonOf(t.State)}

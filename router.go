@@ -323,7 +323,8 @@ type NoTargetError struct {
 	// of them the caller had ruled out, NotReady how many of the rest were not
 	// Ready.
 	Offered, Excluded, NotReady int
-	// RetryAfter is when the first of them may be Ready again; 0: unknown.
+	// RetryAfter is when the first of the fleet's targets may be Ready again,
+	// excluded ones among them, as far as the fleet knows; 0: unknown.
 	RetryAfter time.Duration
 }
 
