@@ -58,6 +58,7 @@ func (p *parse) body(a api) {
 	if p.peek() != '{' {
 		if a != apiOther {
 			p.wrong()
+			p.end()
 		}
 		return
 	}

@@ -1,9 +1,6 @@
 package prompt
 
-import (
-	"errors"
-	"strconv"
-)
+import "strconv"
 
 // ErrorKind says what is wrong with a request. It is itself an error, so that
 // errors.Is(err, prompt.Syntax) tells one kind from another.
@@ -69,5 +66,3 @@ func asError(e *Error) error {
 	}
 	return e
 }
-
-func isKind(err error, k ErrorKind) bool { return errors.Is(err, k) }

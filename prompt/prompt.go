@@ -18,6 +18,7 @@
 package prompt
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -125,7 +126,7 @@ func (r *Parser) FromRequest(path string, h http.Header, body []byte) (router.Pr
 		if r.Unknown != nil {
 			r.Unknown(path, &Error{Kind: UnknownPath})
 		}
-		if !isKind(err, BadTokenIDs) {
+		if !errors.Is(err, BadTokenIDs) {
 			err = nil
 		}
 	} else if err != nil && r.Unknown != nil {
@@ -241,9 +242,6 @@ func (p *parse) text(limit int) string {
 			continue
 		}
 		joined = joined && (n == 0 || s.lo == at)
-		if n == 0 {
-			at = s.lo
-		}
 		n += s.hi - s.lo
 		at = s.hi
 	}

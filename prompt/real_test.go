@@ -156,3 +156,77 @@ func lines(t testing.TB, name string, f func(line []byte)) {
 		t.Fatal(err)
 	}
 }
+
+// TestToolCalls reads recorded tool-call requests, as OpenAI's and as
+// Anthropic's: the texts of requests with the same tools share them, and no two
+// different requests have one text.
+func TestToolCalls(t *testing.T) {
+	seen := map[string]string{}
+	prefix := map[string]string{}
+	n := 0
+	lines(t, "toolcalls/BFCL_v4_live_multiple.jsonl", func(line []byte) {
+		var v struct {
+			Question [][]message
+			Function []json.RawMessage
+		}
+		if err := json.Unmarshal(line, &v); err != nil {
+			t.Fatal(err)
+		}
+		var tools []any
+		for _, f := range v.Function {
+			tools = append(tools, map[string]any{"type": "function", "function": f})
+		}
+		body := marshal(t, map[string]any{"messages": v.Question[0], "tools": tools})
+		got := text(t, "chat", string(body))
+		definitions := got[:strings.LastIndex(got, "\xffd")+2]
+		key := string(marshal(t, tools))
+		if old, ok := prefix[key]; ok && old != definitions {
+			t.Fatalf("same tools, other text: %.200q", got)
+		}
+		prefix[key] = definitions
+		key = string(marshal(t, v.Question[0])) + key
+		if old, ok := seen[got]; ok && old != key {
+			t.Fatalf("two requests with one text: %.200q", got)
+		}
+		seen[got] = key
+		n++
+		if strings.Contains(got, "\n  ") && !strings.Contains(string(body), `\n  `) {
+			t.Fatalf("white space of the JSON in the text: %.200q", got)
+		}
+	})
+	if n != 1053 {
+		t.Errorf("%d requests, want 1053", n)
+	}
+}
+
+// TestAgentText rebuilds the prompts of recorded coding-agent sessions: the
+// text of a completion is the prompt itself, so what two prompts share, their
+// texts share too.
+func TestAgentText(t *testing.T) {
+	last := map[string]string{}
+	n := 0
+	lines(t, "agent_text/lmcache_miniswe.delta.jsonl", func(line []byte) {
+		var v struct {
+			Session, Suffix, Output string
+			Keep                    int
+		}
+		if err := json.Unmarshal(line, &v); err != nil {
+			t.Fatal(err)
+		}
+		whole := last[v.Session][:v.Keep] + v.Suffix
+		body := marshal(t, map[string]any{"prompt": whole})
+		if got := text(t, "completion", string(body)); got != whole {
+			t.Fatalf("%d bytes of text from a prompt of %d", len(got), len(whole))
+		}
+		last[v.Session] = whole
+		var r prompt.Reply
+		r.Write(marshal(t, map[string]any{"choices": []any{map[string]any{"text": v.Output}}}))
+		if want := v.Output[:min(len(v.Output), prompt.DefaultReply)]; !strings.HasPrefix(want, r.Text()) || len(r.Text()) < len(want)-4 {
+			t.Fatalf("a reply of %d bytes became %d", len(v.Output), len(r.Text()))
+		}
+		n++
+	})
+	if n != 402 {
+		t.Errorf("%d requests, want 402", n)
+	}
+}
