@@ -377,6 +377,7 @@ type transportFunc func(*http.Request) (*http.Response, error)
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestCloseFails(t *testing.T) {
+	leakCheck(t)
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { event(w, "1") })
 	tr := NewTransport()
 	t.Cleanup(tr.CloseIdleConnections)
