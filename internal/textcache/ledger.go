@@ -76,7 +76,6 @@ func (l *ledger) put(h uint64, c *count) {
 	if l.open == nil || len(l.open) >= maxByHand {
 		l.older, l.open = l.open, make(map[uint64]*count)
 	}
-	delete(l.older, h)
 	l.open[h] = c
 }
 
