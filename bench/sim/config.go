@@ -1,0 +1,143 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/bench/trace"
+)
+
+// Policy is a strategy by its name, and how a new one is made.
+type Policy struct {
+	Name string
+	// About is its formula, defaults and source in a line or two.
+	About string
+	// New makes one for one gateway.
+	New func(Env) (router.Strategy, error)
+	// NoText says that it never looks at Prompt.Text, nor at Load.Prefill, which is
+	// reckoned by it: no text is made then, which saves half of a run's time.
+	NoText bool
+}
+
+// Env is what a Policy may use beside the calls it gets.
+type Env struct {
+	// Rand is seeded; each gateway has its own.
+	Rand func() uint64
+	// Now is virtual time.
+	Now func() time.Time
+	// Calibration is the engines'. A rival may need a block size; what the library's
+	// own strategies know nothing of they are not given.
+	Calibration Calibration
+	Replicas    int
+}
+
+// Config is one run. The zero Config, with a Workload and a Policy, is eight
+// replicas of the default calibration behind one gateway, nothing scraped.
+type Config struct {
+	Workload *trace.Workload
+	// Rate is the one that Workload was built at. It is not used but to be told.
+	Rate   float64
+	Policy Policy
+	Seed   uint64
+
+	Replicas    int         // 0 means 8
+	Calibration Calibration // the zero value means the first of Calibrations
+	// Speeds of the replicas, 0.01 to 100; missing ones are 1. The gateways are not
+	// told: a strategy has to notice.
+	Speeds []float64
+	// Gateways share nothing; each request comes to one of them at random. 0 means
+	// 1.
+	Gateways int
+	// Scrape is how often each gateway learns the queue depth of each engine; it
+	// stays as it was in between. 0 means never.
+	Scrape time.Duration
+	// Attempts is the greatest number of targets that one request is sent to. 0
+	// means 3.
+	Attempts int
+	// Events happen to replicas.
+	Events []Event
+	// Tokens gives each prompt its token ids beside its text.
+	Tokens bool
+	// Requests keeps each request's time to first token in the Result.
+	Requests bool
+
+	single bool // engines take one step at a time: for tests
+	verify func(*engine)
+}
+
+// Kind is what happens to a replica.
+type Kind uint8
+
+// The kinds of events.
+const (
+	// Die: what is in flight fails, the cache is gone, and further requests are
+	// refused for Down (0: for good). If Tell is set the gateways are told, when it
+	// is back, that its cache is gone.
+	Die Kind = iota + 1
+	// Slow: from the next step on the replica works at Speed.
+	Slow
+	// Join: one more replica, of Speed (0: 1). Replica is not used.
+	Join
+)
+
+// Event is something that happens to the replica with index Replica.
+type Event struct {
+	At      time.Duration
+	Kind    Kind
+	Replica int
+	Down    time.Duration
+	Tell    bool
+	Speed   float64
+}
+
+func (c *Config) setDefaults() error {
+	if c.Workload == nil || c.Policy.New == nil {
+		return fmt.Errorf("sim: Workload and Policy are needed")
+	}
+	def := func(v *int, n int) {
+		if *v == 0 {
+			*v = n
+		}
+	}
+	def(&c.Replicas, 8)
+	def(&c.Gateways, 1)
+	def(&c.Attempts, 3)
+	if c.Replicas < 1 || c.Replicas > 4096 || c.Gateways < 1 || c.Gateways > 256 || c.Attempts < 1 {
+		return fmt.Errorf("sim: %d Replicas, %d Gateways, %d Attempts: out of range", c.Replicas, c.Gateways, c.Attempts)
+	}
+	if c.Calibration == (Calibration{}) {
+		c.Calibration = Calibrations()[0]
+	}
+	if err := c.Calibration.Check(); err != nil {
+		return err
+	}
+	for _, s := range c.Speeds {
+		if !(s >= 0.01 && s <= 100) {
+			return fmt.Errorf("sim: Speeds: %v is not one of 0.01 to 100", s)
+		}
+	}
+	if c.Scrape < 0 || c.Scrape > 0 && c.Scrape < time.Millisecond {
+		return fmt.Errorf("sim: Scrape: %v is less than a millisecond", c.Scrape)
+	}
+	n := c.Replicas
+	for i, e := range c.Events {
+		if e.Kind == Join {
+			n++
+		}
+		bad := e.At < 0 || e.Down < 0 || e.Kind < Die || e.Kind > Join ||
+			e.Kind != Join && (e.Replica < 0 || e.Replica >= n) ||
+			e.Kind == Slow && !(e.Speed >= 0.01 && e.Speed <= 100) || e.Kind == Join && !(e.Speed >= 0 && e.Speed <= 100)
+		if bad {
+			return fmt.Errorf("sim: Events: number %d is out of range: %+v", i, e)
+		}
+	}
+	return nil
+}
+
+func (c *Config) speed(i int) float64 {
+	if i < len(c.Speeds) {
+		return c.Speeds[i]
+	}
+	return 1
+}

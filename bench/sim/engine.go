@@ -1,0 +1,467 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+)
+
+// engine is one replica. Where it is simpler than a real one:
+//
+//   - A prompt is admitted when all its blocks are there, not chunk by chunk.
+//   - What a chunk fills can be found from the beginning of its step on, as in
+//     vLLM: whoever is admitted later in the same step already shares it.
+//   - A reply's first token is seen at the end of the step that computes the last
+//     of the prompt. There is no network, no tokenizer and no detokenizer.
+//   - Blocks that are loaded from CPU memory are there at the end of the step in
+//     which their request is admitted; the step takes longer by that.
+//
+// Steps in which nothing happens but decoding are taken many at a time. Their
+// times, the blocks they take and what becomes findable are those of single steps
+// to the last bit; what arrives meanwhile cuts the row at the end of the step that
+// it falls into.
+type engine struct {
+	cal   *Calibration
+	costs costs // of the steps to come
+	pool  *pool
+
+	waiting queue
+	running []*seq // oldest admission first
+	alive   bool
+
+	// The row of steps that is under way.
+	busy   bool
+	start  instant
+	end    instant
+	steps  int
+	decode bool    // they are steps of decode alone
+	taken  costs   // what they were reckoned with
+	grants []grant // blocks that these steps take and name
+	epoch  uint32  // changes with every new end
+
+	single bool // never more than one step at a time: for tests
+
+	// Sums for the result.
+	busyTime  instant
+	preempted int
+	prefilled int // prompt tokens computed, again after a preemption too
+	decoded   int // tokens of output made by decode steps
+
+	finished func(*seq)
+	first    func(*seq)
+}
+
+// seq is one attempt of a request at one engine.
+type seq struct {
+	req    int32
+	hashes []uint64
+	prompt int
+	output int // tokens to make
+	made   int // tokens made so far
+	have   int // tokens whose KV is computed
+	target int // tokens to compute before it decodes
+	decode bool
+	named  int // leading blocks that were made findable
+	blocks []int32
+	cached int  // tokens found at the first admission
+	loaded int  // of these, in CPU memory
+	met    bool // was admitted before
+}
+
+// grant is a block taken (before step) or named (after step) for running[index].
+type grant struct {
+	step, index int32
+	name        bool
+}
+
+func newEngine(cal *Calibration, speed float64) *engine {
+	return &engine{cal: cal, costs: cal.costs(speed), pool: newPool(cal.Blocks, cal.CPUBlocks), alive: true}
+}
+
+// fits reports whether a request of this size can ever run.
+func (e *engine) fits(prompt, output int) bool {
+	return prompt+output <= e.cal.Blocks*e.cal.BlockSize
+}
+
+// queued is the number of requests at the engine.
+func (e *engine) queued() int { return e.waiting.len() + len(e.running) }
+
+// submit puts s into the queue at now.
+func (e *engine) submit(now instant, s *seq) {
+	s.target = s.prompt
+	blocked := e.waiting.len() > 0
+	e.waiting.push(s)
+	switch {
+	case !e.busy:
+		e.schedule(now)
+	case e.decode && e.steps > 1 && !blocked && len(e.running) < e.cal.Sequences:
+		// It may be admitted at the end of the step that is under way.
+		e.cut(now)
+	}
+}
+
+// cut ends the row of decode steps with the first one that ends at now or later.
+func (e *engine) cut(now instant) {
+	n, tokens := e.decoding()
+	lo, hi := 1, e.steps // the least m whose end is not before now
+	for lo < hi {
+		m := (lo + hi) / 2
+		if e.start+e.taken.decode(m, n, tokens) >= now {
+			hi = m
+		} else {
+			lo = m + 1
+		}
+	}
+	if lo == e.steps {
+		return
+	}
+	e.steps = lo
+	e.end = e.start + e.taken.decode(lo, n, tokens)
+	e.epoch++
+}
+
+// decoding returns how many requests decode and the tokens that they hold. In a
+// row of decode steps all do.
+func (e *engine) decoding() (n, tokens int) {
+	for _, s := range e.running {
+		tokens += s.have
+	}
+	return len(e.running), tokens
+}
+
+// schedule starts the next step, or row of them, at now.
+func (e *engine) schedule(now instant) {
+	e.busy = false
+	preempted := e.reserve()
+	budget := e.cal.StepTokens
+	var cost instant
+	decodes, context := 0, 0
+	for _, s := range e.running {
+		if s.decode {
+			decodes++
+			context += s.have + 1
+			budget--
+		}
+	}
+	prefills := 0
+	chunk := func(s *seq) {
+		n := min(s.target-s.have, budget)
+		if n <= 0 {
+			return
+		}
+		cost += e.costs.prefillTime(n, s.have)
+		budget -= n
+		s.have += n
+		e.prefilled += n
+		prefills++
+		e.nameFull(s)
+	}
+	for _, s := range e.running {
+		if !s.decode {
+			chunk(s)
+		}
+	}
+	for !preempted && budget > 0 && e.waiting.len() > 0 && len(e.running) < e.cal.Sequences {
+		s := e.waiting.front()
+		load, ok := e.admit(s)
+		if !ok {
+			break
+		}
+		e.waiting.pop()
+		e.running = append(e.running, s)
+		cost += e.costs.load * instant(load)
+		chunk(s)
+	}
+	if len(e.running) == 0 {
+		return
+	}
+	e.busy, e.start, e.decode, e.steps = true, now, prefills == 0, 1
+	e.taken = e.costs
+	e.epoch++
+	e.grants = e.grants[:0]
+	if e.decode {
+		if !e.single && !preempted {
+			e.steps = e.row()
+		}
+		n, tokens := e.decoding()
+		e.end = now + e.costs.decode(e.steps, n, tokens)
+		return
+	}
+	cost += e.costs.step + e.costs.sequence*instant(decodes) + e.costs.context*instant(context)
+	e.end = now + cost
+}
+
+// reserve sees to it that every request that decodes has room for one more token,
+// at the price of the youngest where need be, and reports whether it was.
+func (e *engine) reserve() (preempted bool) {
+	for i := 0; i < len(e.running); i++ {
+		s := e.running[i]
+		if !s.decode || s.have < len(s.blocks)*e.cal.BlockSize {
+			continue
+		}
+		for e.pool.free == 0 {
+			last := len(e.running) - 1
+			e.preempt(last)
+			preempted = true
+			if last == i {
+				return true
+			}
+		}
+		s.blocks = append(s.blocks, e.pool.take())
+	}
+	return preempted
+}
+
+// preempt puts running[i], which is the youngest, back to the head of the queue.
+// What it made is computed again when its turn comes.
+func (e *engine) preempt(i int) {
+	s := e.running[i]
+	e.running = e.running[:i]
+	e.release(s)
+	s.have, s.named, s.decode = 0, 0, false
+	s.target = s.prompt + s.made
+	e.waiting.unpop(s)
+	e.preempted++
+}
+
+func (e *engine) release(s *seq) {
+	e.pool.drop(s.blocks)
+	s.blocks = s.blocks[:0]
+}
+
+// admit gives s its blocks, those that hold its beginning among them, and reports
+// the tokens to load, or that there are too few blocks.
+func (e *engine) admit(s *seq) (load int, ok bool) {
+	size := e.cal.BlockSize
+	usable := min((s.target-1)/size, len(s.hashes))
+	hit, loads, free := e.pool.match(s.hashes[:usable])
+	need := (s.target+size-1)/size - (hit - loads)
+	if need > e.pool.free-free {
+		return 0, false
+	}
+	// First hold on to what is there, then take: taking may give it away.
+	for len(s.blocks) < hit {
+		i, ok := e.pool.byHash[s.hashes[len(s.blocks)]]
+		if !ok {
+			i = none // to be loaded
+		} else {
+			e.pool.share(i)
+		}
+		s.blocks = append(s.blocks, i)
+	}
+	for k, i := range s.blocks {
+		if i == none {
+			// Refreshed before anything is pushed out behind it.
+			e.pool.cpu.put(s.hashes[k])
+		}
+	}
+	for k, i := range s.blocks {
+		if i == none {
+			s.blocks[k] = e.pool.take()
+			e.pool.name(s.blocks[k], s.hashes[k])
+		}
+	}
+	for len(s.blocks)*size < s.target {
+		s.blocks = append(s.blocks, e.pool.take())
+	}
+	s.have, s.named = hit*size, hit
+	if !s.met {
+		s.met, s.cached, s.loaded = true, hit*size, loads*size
+	}
+	return loads * size, true
+}
+
+// nameFull makes the blocks that s has filled findable.
+func (e *engine) nameFull(s *seq) {
+	for n := min(s.have/e.cal.BlockSize, len(s.hashes)); s.named < n; s.named++ {
+		e.pool.name(s.blocks[s.named], s.hashes[s.named])
+	}
+}
+
+// row returns how many steps of decode can follow each other before anything else
+// may happen, and notes the blocks that they take.
+func (e *engine) row() int {
+	size := e.cal.BlockSize
+	m := maxRow
+	for _, s := range e.running {
+		m = min(m, s.output-s.made)
+		if e.waiting.len() > 0 {
+			// The head of the queue looks at the blocks before each step. That the
+			// present state does not let it in holds until a block is taken or named.
+			m = min(m, len(s.blocks)*size-s.have)
+		}
+	}
+	if e.waiting.len() > 0 {
+		return m
+	}
+	for {
+		e.grants = e.grants[:0]
+		takes := 0
+		for i, s := range e.running {
+			// Step k brings s to have+k tokens.
+			for full := len(s.blocks) * size; full-s.have < m; full += size {
+				e.grants = append(e.grants, grant{step: int32(full - s.have + 1), index: int32(i)})
+				takes++
+			}
+		}
+		if takes <= e.pool.free {
+			break
+		}
+		// The last step that can still be served: before the take that fails.
+		slices.SortFunc(e.grants, grant.compare)
+		m = int(e.grants[e.pool.free].step) - 1
+	}
+	return m
+}
+
+// maxRow bounds a row, and with it the products in its time.
+const maxRow = 4096
+
+func (g grant) compare(h grant) int {
+	if c := cmp.Compare(g.step, h.step); c != 0 {
+		return c
+	}
+	if g.name != h.name {
+		if h.name {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(g.index, h.index)
+}
+
+// finish ends the step, or row of them, that ends at now, and starts the next.
+func (e *engine) finish(now instant) {
+	e.busyTime += now - e.start
+	if e.decode {
+		e.advance(e.steps)
+	} else {
+		e.advanceMixed()
+	}
+	// Callbacks may submit to this engine: it is busy until they are through.
+	kept := e.running[:0]
+	var done []*seq
+	for _, s := range e.running {
+		if s.made >= s.output {
+			done = append(done, s)
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	clear(e.running[len(kept):])
+	e.running = kept
+	for _, s := range done {
+		e.release(s)
+	}
+	e.decode = false
+	for _, s := range done {
+		e.finished(s)
+	}
+	e.schedule(now)
+}
+
+// advance applies m steps of decode.
+func (e *engine) advance(m int) {
+	size := e.cal.BlockSize
+	e.grants = e.grants[:0]
+	for i, s := range e.running {
+		for full := len(s.blocks) * size; full-s.have < m; full += size {
+			e.grants = append(e.grants, grant{step: int32(full - s.have + 1), index: int32(i)})
+		}
+		for b := s.named; b < len(s.hashes) && (b+1)*size <= s.have+m; b++ {
+			e.grants = append(e.grants, grant{step: int32((b+1)*size - s.have), index: int32(i), name: true})
+		}
+	}
+	if len(e.grants) > 1 {
+		slices.SortFunc(e.grants, grant.compare)
+	}
+	for _, g := range e.grants {
+		s := e.running[g.index]
+		if !g.name {
+			s.blocks = append(s.blocks, e.pool.take())
+			continue
+		}
+		e.pool.name(s.blocks[s.named], s.hashes[s.named])
+		s.named++
+	}
+	for _, s := range e.running {
+		s.have += m
+		s.made += m
+		e.decoded += m
+	}
+}
+
+// advanceMixed applies a step in which prompts were computed too; those have what
+// they were given already.
+func (e *engine) advanceMixed() {
+	for _, s := range e.running {
+		switch {
+		case s.decode:
+			s.have++
+			s.made++
+			e.decoded++
+			e.nameFull(s)
+		case s.have == s.target:
+			s.decode = true
+			s.made++
+			if s.made == 1 {
+				e.first(s)
+			}
+		}
+	}
+}
+
+// kill empties the engine, cache and all, and returns what it had.
+func (e *engine) kill() []*seq {
+	var lost []*seq
+	for _, s := range e.running {
+		e.release(s)
+		lost = append(lost, s)
+	}
+	e.running = e.running[:0]
+	for e.waiting.len() > 0 {
+		lost = append(lost, e.waiting.front())
+		e.waiting.pop()
+	}
+	e.pool.clear()
+	e.alive, e.busy = false, false
+	e.epoch++
+	return lost
+}
+
+// slow changes the speed from the end of the step that is under way on.
+func (e *engine) slow(now instant, speed float64, cal *Calibration) {
+	if e.busy && e.decode && e.steps > 1 {
+		e.cut(now)
+	}
+	e.costs = cal.costs(speed)
+}
+
+// queue is the requests that wait, first come first.
+type queue struct {
+	items []*seq
+	from  int
+}
+
+func (q *queue) len() int    { return len(q.items) - q.from }
+func (q *queue) front() *seq { return q.items[q.from] }
+func (q *queue) push(s *seq) { q.items = append(q.items, s) }
+
+func (q *queue) pop() {
+	q.items[q.from] = nil
+	q.from++
+	if q.from > 64 && q.from > len(q.items)/2 {
+		n := copy(q.items, q.items[q.from:])
+		clear(q.items[n:])
+		q.items, q.from = q.items[:n], 0
+	}
+}
+
+// unpop puts s ahead of all others.
+func (q *queue) unpop(s *seq) {
+	if q.from == 0 {
+		q.items = slices.Insert(q.items, 0, s)
+		return
+	}
+	q.from--
+	q.items[q.from] = s
+}
