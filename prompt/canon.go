@@ -34,8 +34,13 @@ func (s *scanner) canon(dst []byte, m markers) []byte {
 			if n++; n > 1 {
 				dst = append(dst, ',')
 			}
-			dst = appendQuoted(dst, k)
-			dst = append(dst, ':')
+			if s.plain {
+				dst = append(dst, '"')
+				dst = append(dst, k...)
+				dst = append(dst, '"', ':')
+			} else {
+				dst = append(appendQuoted(dst, k), ':')
+			}
 			inner := m
 			if m == ownedMarkers && string(k) != "function" {
 				inner = deepMarkers
@@ -144,8 +149,8 @@ func (s *scanner) canonString(dst []byte) []byte {
 	}
 }
 
-// appendQuoted appends text k as a canonical string. A key that had escapes has
-// been made harmless before, any other has no byte that needs it.
+// appendQuoted appends text k, which has been made harmless, as a canonical
+// string.
 func appendQuoted(dst, k []byte) []byte {
 	dst = append(dst, '"')
 	lo := 0

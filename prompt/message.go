@@ -171,7 +171,7 @@ func (p *parse) textPart(base int) {
 	}
 	start := len(p.out)
 	p.out = p.copyString(p.out)
-	if t := p.out[start:]; len(t) > len(billing) && string(t[:len(billing)]) == billing && p.isSystem() {
+	if t := p.out[start:]; len(t) >= len(billing) && string(t[:len(billing)]) == billing && p.isSystem() {
 		p.out = append(p.out[:start], afterLine(t)...)
 	}
 	if len(p.out) == start {

@@ -24,6 +24,7 @@ type scanner struct {
 	i     int
 	depth int
 	err   *Error
+	plain bool // the last key had no escapes
 }
 
 func (s *scanner) fail(k ErrorKind) {
@@ -104,7 +105,7 @@ func (s *scanner) nextKey() ([]byte, bool) {
 // member reads a key and its colon.
 func (s *scanner) member() ([]byte, bool) {
 	k, ok := s.raw()
-	if !ok {
+	if s.plain = ok; !ok {
 		k = s.appendString(nil)
 		if s.err != nil {
 			return nil, false
