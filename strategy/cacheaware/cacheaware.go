@@ -6,7 +6,9 @@
 package cacheaware
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -47,38 +49,33 @@ type Config struct {
 	Rand func() uint64
 }
 
-func (c *Config) check() error {
-	share := func(name string, v *float64, def float64) error {
-		if *v == 0 {
-			*v = def
+// setDefaults returns all that is off, each by its field's name.
+func (c *Config) setDefaults() error {
+	c.Threshold = cmp.Or(c.Threshold, 0.5)
+	c.HeldShare = cmp.Or(c.HeldShare, 0.1)
+	c.OverloadSlack = cmp.Or(c.OverloadSlack, 2)
+	c.OverloadFactor = cmp.Or(c.OverloadFactor, 1.5)
+	c.Rand = pick.Rand(c.Rand)
+	var errs []error
+	check := func(ok bool, field string, v float64, want string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("cacheaware: %s is %v; it must be %s", field, v, want))
 		}
-		if !(*v > 0 && *v <= 1) {
-			return fmt.Errorf("cacheaware: %s is %v; it must be above 0 and at most 1", name, *v)
+	}
+	check(c.Threshold > 0 && c.Threshold <= 1, "Threshold", c.Threshold, "above 0 and at most 1")
+	check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
+	check(c.OverloadSlack > 0, "OverloadSlack", c.OverloadSlack, "above 0")
+	check(c.OverloadFactor >= 1, "OverloadFactor", c.OverloadFactor, "at least 1")
+	switch {
+	case c.Trie == nil:
+		var err error
+		if c.Trie, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
+			errs = append(errs, fmt.Errorf("cacheaware: %w", err))
 		}
-		return nil
+	case c.MaxNodes != 0 || c.MaxBytes != 0:
+		errs = append(errs, errors.New("cacheaware: MaxNodes and MaxBytes must be 0 where Trie is given: it has its own"))
 	}
-	if err := share("Threshold", &c.Threshold, 0.5); err != nil {
-		return err
-	}
-	if err := share("HeldShare", &c.HeldShare, 0.1); err != nil {
-		return err
-	}
-	if c.OverloadSlack == 0 {
-		c.OverloadSlack = 2
-	}
-	if !(c.OverloadSlack > 0) {
-		return fmt.Errorf("cacheaware: OverloadSlack is %v; it must not be negative", c.OverloadSlack)
-	}
-	if c.OverloadFactor == 0 {
-		c.OverloadFactor = 1.5
-	}
-	if !(c.OverloadFactor >= 1) {
-		return fmt.Errorf("cacheaware: OverloadFactor is %v; it must be at least 1", c.OverloadFactor)
-	}
-	if c.Trie != nil && (c.MaxNodes != 0 || c.MaxBytes != 0) {
-		return fmt.Errorf("cacheaware: Trie is given, so MaxNodes and MaxBytes are its own and must be 0")
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Strategy picks by these rules:
@@ -101,7 +98,6 @@ func (c *Config) check() error {
 type Strategy struct {
 	cfg     Config
 	cache   *textcache.Cache
-	trie    *trie.Trie
 	scratch sync.Pool // of *textcache.Targets
 }
 
@@ -111,27 +107,19 @@ var (
 	_ router.Forgetter = (*Strategy)(nil)
 )
 
-// New returns a Strategy that has seen nothing yet. The error names the field
+// New returns a Strategy that has seen nothing yet. The error names every field
 // that is off.
 func New(c Config) (*Strategy, error) {
-	if err := c.check(); err != nil {
+	if err := c.setDefaults(); err != nil {
 		return nil, err
 	}
-	t := c.Trie
-	if t == nil {
-		var err error
-		if t, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
-			return nil, fmt.Errorf("cacheaware: %w", err)
-		}
-	}
-	c.Rand = pick.Rand(c.Rand)
-	s := &Strategy{cfg: c, cache: textcache.New(t), trie: t}
+	s := &Strategy{cfg: c, cache: textcache.New(c.Trie)}
 	s.scratch.New = func() any { return new(textcache.Targets) }
 	return s, nil
 }
 
 // Stats returns the size of what is remembered.
-func (s *Strategy) Stats() trie.Stats { return s.trie.Stats() }
+func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
 
 // view is what one look at the targets tells.
 type view struct {
