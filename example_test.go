@@ -1,0 +1,133 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/leastload"
+)
+
+// fleetOf returns a fleet of idle replicas.
+func fleetOf(ids ...string) *loadview.View {
+	view, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	var members []loadview.Member
+	for _, id := range ids {
+		members = append(members, loadview.Member{ID: id})
+	}
+	if err := view.Set(members); err != nil {
+		panic(err)
+	}
+	return view
+}
+
+// Do chooses, counts, fails over and settles. Here the first replica that is
+// tried is overloaded, and the other one answers.
+func ExampleRouter_Do() {
+	strategy, err := cacheaware.New(cacheaware.Config{})
+	if err != nil {
+		panic(err)
+	}
+	r := router.New(strategy, fleetOf("vllm-1", "vllm-2"), router.Options{})
+
+	p := router.Prompt{Model: "llama", Text: "Why is the sky blue?"}
+	err = r.Do(context.Background(), p, func(ctx context.Context, l *router.Lease) (router.Outcome, error) {
+		// Send the request to l.Decision().Target here, with ctx.
+		if l.Attempt() == 1 {
+			fmt.Println("attempt 1: 503")
+			return router.Outcome{Status: http.StatusServiceUnavailable}, nil
+		}
+		l.FirstToken() // when the first bytes of the reply's body come
+		fmt.Println("attempt 2: 200")
+		return router.Outcome{Status: http.StatusOK}, nil
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// attempt 1: 503
+	// attempt 2: 200
+	// error: <nil>
+}
+
+// Route and Retry are for gateways that keep the loop to themselves.
+func ExampleRouter_Route() {
+	strategy, err := leastload.New(leastload.Config{})
+	if err != nil {
+		panic(err)
+	}
+	view := fleetOf("vllm-1", "vllm-2")
+	r := router.New(strategy, view, router.Options{})
+	send := func(l *router.Lease) router.Outcome { // stands for an HTTP request
+		if l.Attempt() == 1 {
+			return router.Outcome{Err: fmt.Errorf("connection refused")}
+		}
+		return router.Outcome{Status: http.StatusOK}
+	}
+
+	ctx := context.Background()
+	l, err := r.Route(ctx, router.Prompt{Model: "llama", Text: "Why is the sky blue?"})
+	for err == nil {
+		o := send(l)
+		if o.Err == nil && o.Status < 400 {
+			l.Done(o)
+			break
+		}
+		fmt.Println("attempt", l.Attempt(), "failed:", o.Err)
+		l, err = l.Retry(ctx, o) // settles the lease, and gives one on another target
+	}
+	if err != nil {
+		fmt.Println("no reply:", err)
+		return
+	}
+	fmt.Println("attempt", l.Attempt(), "finished")
+	for _, s := range view.Snapshot() {
+		fmt.Println(s.Target.ID, "has", s.Target.Load.InFlight, "in flight")
+	}
+	// Output:
+	// attempt 1 failed: connection refused
+	// attempt 2 finished
+	// vllm-1 has 0 in flight
+	// vllm-2 has 0 in flight
+}
+
+// Explain tells, for each replica, what is believed cached there and why the
+// next request would go there or not. It changes nothing.
+func ExampleRouter_Explain() {
+	strategy, err := cacheaware.New(cacheaware.Config{})
+	if err != nil {
+		panic(err)
+	}
+	view := fleetOf("vllm-1", "vllm-2", "vllm-3")
+	r := router.New(strategy, view, router.Options{})
+	ctx := context.Background()
+
+	// One turn of a conversation was served by vllm-2, and vllm-3 is to be
+	// replaced.
+	turn := "You are helpful. Why is the sky blue?"
+	l, err := r.Assign(ctx, router.Prompt{Model: "llama", Text: turn}, "vllm-2")
+	if err != nil {
+		panic(err)
+	}
+	l.Done(router.Outcome{Status: http.StatusOK})
+	if err := view.SetDraining("vllm-3", true); err != nil {
+		panic(err)
+	}
+
+	candidates, err := r.Explain(ctx, router.Prompt{Model: "llama", Text: turn + " And at night?"})
+	if err != nil {
+		panic(err)
+	}
+	for _, c := range candidates {
+		fmt.Printf("%s: %d of %d %v cached, %d in flight, score %.2f: %s\n",
+			c.Target.ID, c.Cached, c.Length, c.Unit, c.Target.Load.InFlight, c.Score, c.Reason)
+	}
+	// Output:
+	// vllm-2: 37 of 51 bytes cached, 0 in flight, score 0.73: warm
+	// vllm-1: 0 of 51 bytes cached, 0 in flight, score 0.00: colder
+	// vllm-3: 0 of 51 bytes cached, 0 in flight, score 0.00: draining
+}
