@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/prompt"
+)
+
+func TestParseTarget(t *testing.T) {
+	for _, c := range []struct {
+		in, id string
+		weight float64
+	}{
+		{"http://a:8000", "http://a:8000", 1},
+		{"https://a/x/=2.5", "https://a/x", 2.5},
+		{"http://[::1]:80=3", "http://[::1]:80", 3},
+		{"a:8000", "", 0}, {"ftp://a", "", 0}, {"http://", "", 0}, {"http://a=0", "", 0}, {"http://a=-1", "", 0},
+		{"http://a=NaN", "", 0}, {"http://a=Inf", "", 0}, {"http://a=x", "", 0}, {"http://a=", "", 0},
+		{"http://a?b=1", "", 0}, {"http://u:p@a", "", 0}, {"http://a#b", "", 0}, {"", "", 0},
+	} {
+		m, err := parseTarget(c.in)
+		if (err == nil) != (c.id != "") {
+			t.Errorf("%q: %v", c.in, err)
+		} else if err == nil && (m.ID != c.id || m.Weight != c.weight) {
+			t.Errorf("%q: %q, %v", c.in, m.ID, m.Weight)
+		}
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for _, args := range []string{
+		"", "-target x", "-target http://a -target http://a", "-target http://a extra", "-target http://a -strategy best",
+		"-target http://a -attempts 0", "-target http://a -max-body -1", "-target http://a -max-text -1",
+		"-target http://a -idle-timeout -1s", "-target http://a -listen nowhere:at:all", "-unknown",
+	} {
+		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil {
+			t.Errorf("%q was accepted", args)
+		}
+	}
+}
+
+// TestRun starts the whole program with each strategy and ends it.
+func TestRun(t *testing.T) {
+	for name := range strategies {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		args := []string{"-listen", "127.0.0.1:0", "-target", "http://127.0.0.1:1=2", "-strategy", name, "-drain-delay", "0s"}
+		var log bytes.Buffer
+		if err := run(ctx, args, io.Discard, &log); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, log.String())
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for v, want := range map[string]time.Duration{
+		"": 0, "0": 0, "7": 7 * time.Second, " 7 ": 7 * time.Second, "-1": 0, "soon": 0, "1.5": 0,
+		"99999999999999999999": 0, "999999999999": maxRetryAfter, "9223372036854775807": maxRetryAfter,
+		now.Add(90 * time.Second).Format(http.TimeFormat): 90 * time.Second,
+		now.Add(-time.Hour).Format(http.TimeFormat):       0,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {v}}, now); got != want {
+			t.Errorf("%q: %v, want %v", v, got, want)
+		}
+	}
+}
+
+func TestTenant(t *testing.T) {
+	seen := map[string]bool{}
+	for _, h := range []http.Header{{}, {"Authorization": {"Bearer a"}}, {"Authorization": {"Bearer b"}}, {"X-Api-Key": {"a"}}} {
+		s := tenant(h)
+		if seen[s] || strings.Contains(s, "Bearer") || s != tenant(h) {
+			t.Errorf("%v: %q", h, s)
+		}
+		seen[s] = true
+	}
+}
+
+// TestMeter feeds one stream cut at every byte.
+func TestMeter(t *testing.T) {
+	stream := ": data: comment\r\n\r\nevent: x\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi \\\"usage\\\":{\\\"prompt_tokens\\\":99}\"}}]}\n\n" +
+		`data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}` + "\n\ndata: [DONE]\n\n"
+	first := strings.Index(stream, "\ndata:") + len("\ndata:")
+	want := router.Outcome{PromptTokens: 7, CachedTokens: 5, OutputTokens: 3}
+	var text string
+	for cut := range len(stream) {
+		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}},
+			router.Prompt{Text: "x"})
+		a, b := m.firstToken([]byte(stream[:cut])), m.firstToken([]byte(stream[cut:]))
+		if a != (cut >= first) || b == a {
+			t.Fatalf("cut at %d of %d: first token in %v, %v", cut, first, a, b)
+		}
+		m.observe([]byte(stream[:cut]))
+		m.observe([]byte(stream[cut:]))
+		var o router.Outcome
+		m.report(&o)
+		if cut == 0 {
+			text = o.Reply
+		}
+		if o.Reply != text || text == "" {
+			t.Fatalf("cut at %d: reply %q, want %q", cut, o.Reply, text)
+		}
+		o.Reply = ""
+		if d := cmp.Diff(want, o); d != "" {
+			t.Fatalf("cut at %d (-want +got):\n%s", cut, d)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	filler := "event: content_block_delta\ndata: {\"delta\":\"" + strings.Repeat("word ", 4000) + "\"}\n\n"
+	for _, c := range []struct {
+		name, body             string
+		prompt, cached, output int
+	}{
+		{"messages", `{"usage":{"input_tokens":10,"cache_read_input_tokens":30,"cache_creation_input_tokens":2,"output_tokens":4}}`, 42, 30, 4},
+		{"messages, long stream", `data: {"message":{"usage":{"input_tokens":10,"cache_read_input_tokens":30,"output_tokens":1}}}` + "\n\n" + filler +
+			`data: {"type":"message_delta","usage":{"output_tokens":400}}` + "\n\n", 40, 30, 400},
+		{"responses", `{"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":8},"output_tokens":4}}`, 10, 8, 4},
+		{"null at the end", `{"usage":{"prompt_tokens":3}}{"usage":null}`, 3, 0, 0},
+		{"cut", `{"usage":{"prompt_tok`, 0, 0, 0},
+		{"wrong type", `{"usage":{"prompt_tokens":"x"}}`, 0, 0, 0},
+		{"none", `{}`, 0, 0, 0},
+	} {
+		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{}}, router.Prompt{Text: "x"})
+		for b := range bytes.SplitSeq([]byte(c.body), []byte(" ")) {
+			m.observe(b)
+			m.observe([]byte(" "))
+		}
+		var o router.Outcome
+		m.report(&o)
+		if o.PromptTokens != c.prompt || o.CachedTokens != c.cached || o.OutputTokens != c.output {
+			t.Errorf("%s: %d, %d, %d", c.name, o.PromptTokens, o.CachedTokens, o.OutputTokens)
+		}
+	}
+}
+
+// FuzzMeter holds that no reply makes the meter fail or report nonsense.
+func FuzzMeter(f *testing.F) {
+	f.Add([]byte(`{"usage":{"prompt_tokens":1}}`), 3)
+	f.Add([]byte("data: {\"usage\":{\"input_tokens\":-5}}\n\n"), 1)
+	f.Fuzz(func(t *testing.T, b []byte, step int) {
+		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}}, router.Prompt{Text: "x"})
+		step = max(step&0xfff, 1)
+		for rest := b; len(rest) > 0; {
+			n := min(step, len(rest))
+			m.firstToken(rest[:n])
+			m.observe(rest[:n])
+			rest = rest[n:]
+		}
+		var o router.Outcome
+		m.report(&o)
+		if o.PromptTokens < 0 || o.CachedTokens < 0 || o.OutputTokens < 0 || len(o.Reply) > prompt.DefaultReply {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// TestBodyPool lends a buffer again only when its last reader is closed.
+func TestBodyPool(t *testing.T) {
+	p := &bodyPool{budget: 1 << 20}
+	r, _ := http.NewRequest("POST", "/", strings.NewReader("first"))
+	b := &body{pool: p}
+	b.refs.Store(1)
+	if err := b.fill(http.NewResponseController(nil), r, 100, 0); err != nil {
+		t.Fatal(err)
+	}
+	one, two := b.reader(), b.reader()
+	if got, err := io.ReadAll(one); string(got) != "first" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	b.release()
+	one.Close()
+	one.Close() // gives nothing up twice
+	if p.used.Load() == 0 {
+		t.Error("given back while a reader is open")
+	}
+	if got, err := io.ReadAll(two); string(got) != "first" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	two.Close()
+	if p.used.Load() != 0 {
+		t.Error("not given back")
+	}
+	if _, err := two.Read(make([]byte, 1)); err == nil {
+		t.Error("read after Close")
+	}
+}
