@@ -57,8 +57,11 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 	if m == nil {
 		return d, nil, fmt.Errorf("loadview: Choose: pick chose %q, which was not offered", d.Target.ID)
 	}
-	f := &flight{view: v, member: m, epoch: m.epoch, prefill: prefill(d)}
-	m.inFlight.Store(m.inFlight.Load() + 1)
+	m.sent++
+	f := &flight{view: v, member: m, epoch: m.epoch, seq: m.sent, prefill: prefill(d)}
+	n := m.inFlight.Load() + 1
+	m.inFlight.Store(n)
+	m.peak = max(m.peak, n)
 	m.prefill.Store(m.prefill.Load() + f.prefill)
 	v.putLoad(m)
 	if m.halfOpen() {
@@ -89,19 +92,26 @@ type flight struct {
 	member  *member
 	prefill int64  // what is still counted in member.prefill
 	epoch   uint32 // member.epoch when it was sent
+	seq     uint64 // member.sent when it was sent
 	done    bool
 }
 
-// FirstToken takes the request off Prefill.
+// FirstToken takes the request off Prefill. Where it is the one that a half-open
+// breaker let through, it has succeeded: a long stream need not end first.
 func (f *flight) FirstToken() {
 	v, m := f.view, f.member
 	v.mu.Lock()
+	if m.probe == f && !f.done {
+		v.learn(f, success, 0)
+		f.epoch = m.epoch // what becomes of the rest counts as with any other
+	}
 	if f.prefill != 0 {
 		m.prefill.Store(m.prefill.Load() - f.prefill)
 		f.prefill = 0
 		v.putLoad(m)
 	}
 	v.mu.Unlock()
+	v.tell()
 }
 
 // Done takes the request off the counters and learns from o. A Stage that is not

@@ -57,6 +57,10 @@ func (v *View) learn(f *flight, w verdict, pause time.Duration) {
 	}
 	switch w {
 	case success:
+		if !probe && f.seq <= m.streak {
+			break // sent before the first failure: it tells of the time before it
+		}
+		m.streak = 0
 		m.fails.Store(0)
 		m.doubts = 0
 		if m.cool.Load() != 0 {
@@ -71,6 +75,9 @@ func (v *View) learn(f *flight, w verdict, pause time.Duration) {
 	case failure:
 		// What was sent before the last recovery tells of the time before it.
 		fresh := f.epoch == m.epoch
+		if fresh && !m.blemished() {
+			m.streak = m.sent
+		}
 		if probe {
 			v.trip(m, now)
 		} else if fresh && v.cfg.Breaker && !m.has(tripped) {

@@ -118,8 +118,9 @@ func TestOneCrash(t *testing.T) {
 
 func TestSuccessEndsCoolDown(t *testing.T) {
 	v := newView(t, Config{}, 2)
-	other, late := send(t, v, a), send(t, v, a)
+	late := send(t, v, a)
 	fail(t, v, DefaultCoolAfter)
+	other := send(t, v, a) // somebody else chose it
 	wantState(t, v, router.Cooling)
 	other.Done(ok)
 	wantState(t, v, router.Ready)
@@ -129,6 +130,48 @@ func TestSuccessEndsCoolDown(t *testing.T) {
 	if n := status(t, v, a).Failures; n != 0 {
 		t.Errorf("a request of before the recovery counts as %d failures", n)
 	}
+}
+
+// A full engine turns new requests down while old streams finish one by one:
+// those do not bring it back.
+func TestOldStreamsDoNotClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(t, Config{Jitter: -1, Breaker: true}, 2)
+		var old []router.Flight
+		for range 20 {
+			old = append(old, send(t, v, a))
+		}
+		full := router.Outcome{Stage: router.Failed, Status: 503}
+		for i := range DefaultCoolAfter {
+			send(t, v, a).Done(full)
+			old[i].Done(ok)
+		}
+		wantState(t, v, router.Cooling)
+		old[10].Done(ok)
+		wantState(t, v, router.Cooling)
+		if d := readyIn(t, v); d != 5*time.Second {
+			t.Errorf("cooled for %v", d)
+		}
+		old[11].Done(ok)
+		send(t, v, a).Done(full)
+		if d := readyIn(t, v); d != 10*time.Second {
+			t.Errorf("and on trial for %v", d)
+		}
+		send(t, v, a).Done(full) // five in a row: the breaker too
+		wantState(t, v, router.Tripped)
+		old[12].Done(ok)
+		time.Sleep(DefaultBreakerOpen)
+		probe := send(t, v, a)
+		probe.FirstToken()
+		wantState(t, v, router.Ready) // the stream goes on
+		if n := status(t, v, a).Failures; n != 0 {
+			t.Errorf("%d failures", n)
+		}
+		probe.Done(refused)
+		if n := status(t, v, a).Failures; n != 1 {
+			t.Errorf("a stream that broke is %d failures", n)
+		}
+	})
 }
 
 func TestWhatIsAFailure(t *testing.T) {
@@ -328,6 +371,8 @@ func TestStatesSideBySide(t *testing.T) {
 	flag(v.SetDraining, false)
 	wantState(t, v, router.Cooling)
 	busy.Done(ok)
+	wantState(t, v, router.Cooling) // it was sent before the failures
+	send(t, v, a).Done(ok)
 	wantState(t, v, router.Ready)
 	if err := v.SetDraining("nobody", true); !errors.Is(err, ErrUnknown) {
 		t.Errorf("SetDraining of nobody: %v", err)

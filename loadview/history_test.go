@@ -93,7 +93,7 @@ func (d *driver) step() {
 	case 6:
 		if r := d.request(); r != nil {
 			r.flight.FirstToken()
-			r.first = true
+			d.m.first(r)
 		}
 	case 7, 8, 9, 10, 11, 12:
 		if r := d.request(); r != nil {
@@ -252,7 +252,7 @@ func (d *driver) choose(which, what int) {
 		}
 		x := d.m.find(chosen)
 		d.m.tick++
-		r := &modelRequest{flight: f, member: x, sent: d.m.tick, prefill: prefill}
+		r := &modelRequest{flight: f, member: x, sent: d.m.tick, since: d.m.tick, prefill: prefill}
 		if x.tripped && x.open == 0 && x.probe == nil {
 			x.probe = r
 		}

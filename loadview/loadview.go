@@ -21,10 +21,12 @@
 //   - [Config.CoolAfter] failures in a row cool a member down: it is
 //     [router.Cooling] for CoolBase. After that it is Ready again and on trial:
 //     the next failure cools it for twice as long, up to CoolMax. One success
-//     clears the count, the doubling and a cool-down under way. A crash fails
-//     everything in flight at once, which is one event: failures during a
-//     cool-down, and later those of requests that were sent before it ended, do
-//     not count.
+//     of a request that was sent after the first failure in the row clears the
+//     count, the doubling and a cool-down under way; older ones tell of the time
+//     before, as when a full engine turns requests down while it finishes those
+//     it has. A crash fails everything in flight at once, which is one event:
+//     failures during a cool-down, and later those of requests that were sent
+//     before it ended, do not count.
 //   - A Retry-After is what the member itself asked for. It is obeyed from the
 //     first time, for as long as it says up to RetryAfterMax, without doubling,
 //     and to its end: a success does not cut it short, because replies that were
@@ -34,8 +36,9 @@
 //   - With [Config.Breaker], BreakerFailures failures in a row make a member
 //     [router.Tripped] for BreakerOpen. Then it is half-open: offered as Ready
 //     until one Choose takes it, and Tripped to everybody else until that request
-//     has ended. Its success closes the breaker, its failure opens it for another
-//     BreakerOpen, and where it was neither the next request tries. Looking (a
+//     has its first token or has ended. Its success, of which the first token is
+//     enough, closes the breaker, its failure opens it for another BreakerOpen,
+//     and where it was neither the next request tries. Looking (a
 //     Snapshot, or a Choose that takes another member or none) uses nothing up.
 //     Other requests that reach the member meanwhile, because somebody else chose
 //     for them, decide nothing.

@@ -46,6 +46,9 @@ type member struct {
 	doubts int32        // cool-downs in a row
 	faults int32        // failures in a row, for the breaker
 	epoch  uint32       // how often it recovered
+	sent   uint64       // requests that were sent to it
+	streak uint64       // sent at the first of the failures in a row; 0: there are none
+	peak   int64        // the most in flight since the scrape under way began
 	probe  *flight      // the one that a half-open breaker let through
 
 	told    router.State // what Trace was told last

@@ -14,6 +14,7 @@ type modelRequest struct {
 	flight  router.Flight
 	member  *modelMember
 	sent    int // the model's tick
+	since   int // the same, for failures; later where it recovered a breaker
 	prefill int
 	first   bool
 }
@@ -25,6 +26,7 @@ type modelMember struct {
 	queued            int // -1: unknown
 	row, breakerRow   int
 	cools             int
+	streak            int           // the model's tick at the first failure of the row
 	cool, pause, open time.Duration // until; 0: no
 	tripped           bool
 	probe             *modelRequest
@@ -123,6 +125,29 @@ func (m *model) retryAfter() time.Duration {
 	return least
 }
 
+func (m *model) first(r *modelRequest) {
+	x := r.member
+	r.first = true
+	if x.probe == r && x.live[r] {
+		x.probe = nil
+		m.success(x, true)
+		m.tick++
+		r.since = m.tick
+	}
+}
+
+func (m *model) success(x *modelMember, wasProbe bool) {
+	x.row, x.cools, x.breakerRow, x.streak = 0, 0, 0, 0
+	if x.cool != 0 || wasProbe {
+		m.tick++
+		x.recovered = m.tick
+	}
+	x.cool = 0
+	if wasProbe {
+		x.tripped = false
+	}
+}
+
 func (m *model) done(r *modelRequest, o router.Outcome) {
 	x := r.member
 	if !x.live[r] {
@@ -133,19 +158,9 @@ func (m *model) done(r *modelRequest, o router.Outcome) {
 	if wasProbe {
 		x.probe = nil
 	}
-	recovers := func() { m.tick++; x.recovered = m.tick }
 	if o.Stage == router.Finished {
-		x.row, x.cools = 0, 0
-		if x.cool != 0 {
-			x.cool = 0
-			recovers()
-		}
-		if wasProbe {
-			x.tripped = false
-			recovers()
-		}
-		if !x.tripped {
-			x.breakerRow = 0
+		if wasProbe || r.sent > x.streak {
+			m.success(x, wasProbe)
 		}
 		return
 	}
@@ -158,7 +173,11 @@ func (m *model) done(r *modelRequest, o router.Outcome) {
 			return
 		}
 	}
-	fresh := r.sent > x.recovered
+	fresh := r.since > x.recovered
+	if fresh && x.row == 0 && x.breakerRow == 0 && x.cool == 0 {
+		m.tick++
+		x.streak = m.tick
+	}
 	if wasProbe {
 		x.open = m.now + modelOpen
 	} else if fresh && !x.tripped {
