@@ -35,8 +35,9 @@ type Config struct {
 	OverloadSlack, OverloadFactor float64
 	// HeldShare is the share of the prompt, above 0 and up to 1, from which what
 	// a target holds decides among the least loaded ones where none is warm. 0
-	// means 0.1. (So that different system prompts, each of which shares a few
-	// words with the others, do not all follow the first.)
+	// means 0.1. So different system prompts, each of which shares a few words
+	// with the others, do not all follow the first to an idle fleet; those that
+	// share this much of a request's whole text do.
 	HeldShare float64
 	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config: nodes of
 	// one target, and bytes of text for all. 0 means 1,000,000 and 512 MiB.
@@ -83,15 +84,17 @@ func (c *Config) setDefaults() error {
 //  1. The score of a target is the share of the prompt, from its beginning, that
 //     the target has been sent before.
 //  2. Where the best score reaches Threshold, the target that has it is picked,
-//     unless it is overloaded; among several, the least loaded.
+//     unless it is overloaded; among several that are not, the least loaded.
 //  3. Otherwise the least loaded target is picked; among several, the one that
 //     holds most of the prompt, where that is at least HeldShare; among those, the
 //     one with the fewest recorded prompts. Where no load is known, the one with
 //     the fewest recorded prompts stands for the least loaded.
 //
 // What is still tied is drawn. A load is (InFlight + Queued) / (Weight / the
-// smallest Ready Weight). A prompt is recorded when it is sent, so the next Pick
-// sees it, and taken back where the request fails before its first token.
+// smallest Ready Weight); one that is unknown counts at the mean of the others and
+// is never too much. A prompt is recorded when it is sent, so the next Pick
+// sees it, taken back where the request fails before its first token, and extended
+// by the reply where Record is told of it.
 //
 // Prompts with Tokens and no Text are matched by their tokens. A Strategy is safe
 // for concurrent use.
@@ -126,7 +129,7 @@ type view struct {
 	pick.Summary
 	*textcache.Targets
 	key  textcache.Key
-	best int  // the most that a Ready target holds, in bytes
+	best int  // the most that a Ready target holds, in bytes of the trie
 	warm bool // best reaches the threshold
 	pin  bool // and one that has it is not overloaded
 }
@@ -139,9 +142,9 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcac
 			v.best = max(v.best, room.Cached[i])
 		}
 	}
-	v.warm = v.best > 0 && v.share(v.best) >= s.cfg.Threshold
-	for i := range targets {
-		v.pin = v.pin || v.warm && s.pinned(&v, targets, i)
+	v.warm = v.share(v.best) >= s.cfg.Threshold
+	for i := 0; i < len(targets) && v.warm && !v.pin; i++ {
+		v.pin = s.pinned(&v, targets, i)
 	}
 	if !v.pin {
 		s.cache.LookWarmed(room)
@@ -149,6 +152,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcac
 	return v
 }
 
+// share is the score of a target that holds n bytes.
 func (v *view) share(n int) float64 {
 	if n == 0 {
 		return 0
@@ -156,27 +160,33 @@ func (v *view) share(n int) float64 {
 	return float64(n) / float64(v.key.Size())
 }
 
-// pinned reports whether targets[i] is one that rule 2 chooses from.
+// pinned reports whether targets[i] is one that rule 2 chooses from, where the
+// best is warm.
 func (s *Strategy) pinned(v *view, targets []router.Target, i int) bool {
 	t := &targets[i]
-	return t.State == router.Ready && v.Cached[i] == v.best && !s.overloaded(v, t)
+	return v.Cached[i] == v.best && t.State == router.Ready && !s.overloaded(v, t)
 }
 
 func (s *Strategy) overloaded(v *view, t *router.Target) bool {
 	return v.Overloaded(t, s.cfg.OverloadSlack, s.cfg.OverloadFactor)
 }
 
-// rank is what rule 3 compares: less is better, the first part first.
+// rank is what the rules compare: less is better, the first part first.
 type rank struct {
 	load   float64
 	held   int // negative
 	warmed int
 }
 
+// rank returns the rank of targets[i] among those that the rule chooses from.
 func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
-	r := rank{load: v.Load(&targets[i]), warmed: v.Warmed[i]}
+	r := rank{load: v.Load(&targets[i])}
+	if v.pin {
+		return r
+	}
+	r.warmed = v.Warmed[i]
 	if v.Known == 0 {
-		r.load = float64(v.Warmed[i])
+		r.load = float64(r.warmed)
 	}
 	if v.share(v.Cached[i]) >= s.cfg.HeldShare {
 		r.held = -v.Cached[i]
@@ -184,27 +194,19 @@ func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
 	return r
 }
 
-func (r rank) compare(o rank) int {
+func (r *rank) compare(o *rank) int {
 	switch {
 	case r.load != o.load:
-		return sign(r.load < o.load)
+		return cmp.Compare(r.load, o.load)
 	case r.held != o.held:
-		return sign(r.held < o.held)
-	case r.warmed != o.warmed:
-		return sign(r.warmed < o.warmed)
+		return r.held - o.held
 	}
-	return 0
-}
-
-func sign(less bool) int {
-	if less {
-		return -1
-	}
-	return 1
+	return r.warmed - o.warmed
 }
 
 // Pick chooses a target. It draws one random number a call where a target is
-// Ready, and allocates the Memo alone.
+// Ready. It allocates the Memo alone, but for prompts with a scope that is not
+// their Model and for Tokens, whose key in the trie is made each time.
 func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	room := s.scratch.Get().(*textcache.Targets)
 	defer s.scratch.Put(room)
@@ -212,7 +214,22 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	if v.Ready == 0 {
 		return router.Decision{}, pick.NoTarget(targets)
 	}
-	i := s.choose(&v, targets)
+	tie := pick.Tie{Seed: s.cfg.Rand()}
+	least := rank{load: math.Inf(1)}
+	for i := range targets {
+		if targets[i].State != router.Ready || v.pin && !s.pinned(&v, targets, i) {
+			continue
+		}
+		r := s.rank(&v, targets, i)
+		switch c := r.compare(&least); {
+		case c < 0:
+			least = r
+			tie.Better(i)
+		case c == 0:
+			tie.Equal(i, targets)
+		}
+	}
+	i := tie.Best()
 	return router.Decision{
 		Prompt: p,
 		Target: targets[i],
@@ -222,30 +239,6 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 		Reason: v.reason(),
 		Memo:   textcache.NewMemo(v.key),
 	}, nil
-}
-
-func (s *Strategy) choose(v *view, targets []router.Target) int {
-	tie := pick.Tie{Seed: s.cfg.Rand()}
-	least := rank{load: math.Inf(1)}
-	for i := range targets {
-		var r rank
-		switch {
-		case targets[i].State != router.Ready || v.pin && !s.pinned(v, targets, i):
-			continue
-		case v.pin:
-			r.load = v.Load(&targets[i])
-		default:
-			r = s.rank(v, targets, i)
-		}
-		switch c := r.compare(least); {
-		case c < 0:
-			least = r
-			tie.Better(i)
-		case c == 0:
-			tie.Equal(i, targets)
-		}
-	}
-	return tie.Best()
 }
 
 // reason is why the chosen target was.

@@ -39,21 +39,29 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	return dst
 }
 
-// order puts first what Pick would take first, then the rest by what they hold
-// where one is pinned, else by rank; ties by ID, so that Explain says the same
-// twice.
+// order puts first what Pick chooses from, by rank; then what rule 2 leaves out, by
+// what it holds; then what is not Ready. Ties go by ID, so that Explain says the
+// same twice.
 func (s *Strategy) order(v *view, targets []router.Target, a, b int) int {
-	if ra, rb := targets[a].State == router.Ready, targets[b].State == router.Ready; ra != rb {
-		return sign(ra)
-	} else if ra && v.pin {
-		if pa, pb := s.pinned(v, targets, a), s.pinned(v, targets, b); pa != pb {
-			return sign(pa)
+	group := func(i int) int {
+		switch {
+		case targets[i].State != router.Ready:
+			return 2
+		case v.pin && !s.pinned(v, targets, i):
+			return 1
 		}
-		if c := cmp.Or(cmp.Compare(v.Cached[b], v.Cached[a]), cmp.Compare(v.Load(&targets[a]), v.Load(&targets[b]))); c != 0 {
-			return c
-		}
-	} else if ra {
-		if c := s.rank(v, targets, a).compare(s.rank(v, targets, b)); c != 0 {
+		return 0
+	}
+	g, h := group(a), group(b)
+	if g != h {
+		return g - h
+	}
+	if g == 1 && v.Cached[a] != v.Cached[b] {
+		return v.Cached[b] - v.Cached[a]
+	}
+	if g < 2 {
+		x, y := s.rank(v, targets, a), s.rank(v, targets, b)
+		if c := x.compare(&y); c != 0 {
 			return c
 		}
 	}
@@ -62,21 +70,13 @@ func (s *Strategy) order(v *view, targets []router.Target, a, b int) int {
 
 // passedOver says why targets[i], which is Ready, is not the one to take.
 func (s *Strategy) passedOver(v *view, targets []router.Target, taken, i int) router.Reason {
-	if v.warm && v.Cached[i] == v.best && s.overloaded(v, &targets[i]) {
-		return router.ReasonOverloaded
-	}
-	if v.pin {
-		switch {
-		case v.Cached[i] < v.best:
-			return router.ReasonColder
-		case v.Load(&targets[i]) > v.Load(&targets[taken]):
-			return router.ReasonBusier
-		}
-		return router.ReasonTied
-	}
 	a, b := s.rank(v, targets, taken), s.rank(v, targets, i)
 	switch {
-	case a.load != b.load && v.Known > 0:
+	case v.warm && v.Cached[i] == v.best && s.overloaded(v, &targets[i]):
+		return router.ReasonOverloaded
+	case v.pin && v.Cached[i] < v.best:
+		return router.ReasonColder
+	case a.load != b.load && (v.pin || v.Known > 0):
 		return router.ReasonBusier
 	case a.load != b.load:
 		return router.ReasonMoreWarmed
