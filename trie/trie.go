@@ -212,6 +212,18 @@ func (t *Trie) Remove(scope, text, id string) {
 	t.maintain(len(text))
 }
 
+// Extend records that id holds more behind a text that it was sent: it takes the
+// place of one Insert of text. Where both together are longer than MaxBytes, text
+// stays as it is.
+func (t *Trie) Extend(scope, text, more, id string) {
+	if len(text)+len(more) > t.cfg.MaxBytes {
+		return
+	}
+	// The longer text first: what both share never leaves.
+	t.Insert(scope, text+more, id)
+	t.Remove(scope, text, id)
+}
+
 // Forget forgets all that id holds, in one step however much it is; the storage
 // is swept then and by later calls.
 func (t *Trie) Forget(id string) {

@@ -346,6 +346,19 @@ func TestAtOnce(t *testing.T) {
 	tr.verify(t)
 }
 
+func TestExtend(t *testing.T) {
+	tr := mustNew(t, Config{MaxBytes: 10})
+	tr.Insert("m", "hello", "a")
+	tr.Extend("m", "hello", " you", "a")
+	tr.Extend("m", "hello you", " there", "a") // too long: as it was
+	if got := tr.Match("m", "hello you there", []string{"a"}, nil); got[0] != 9 {
+		t.Errorf("Match = %d, want 9", got[0])
+	}
+	if got, want := tr.Stats(), (Stats{Nodes: 1, Bytes: 9, Prompts: 1}); got != want {
+		t.Errorf("Stats = %+v, want %+v", got, want)
+	}
+}
+
 func ExampleTrie() {
 	t, err := New(Config{})
 	if err != nil {

@@ -159,9 +159,7 @@ func (c *Cache) settle(k *Key, id string, was stage, o *router.Outcome) {
 	case o.Stage == router.Failed && !seen:
 		c.trie.Remove(k.scope, k.text, id)
 	case o.Reply != "" && k.unit == router.Bytes && k.text != "":
-		// The longer text first: what both share never leaves.
-		c.trie.Insert(k.scope, k.text+o.Reply, id)
-		c.trie.Remove(k.scope, k.text, id)
+		c.trie.Extend(k.scope, k.text, o.Reply, id)
 	}
 }
 
