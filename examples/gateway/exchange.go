@@ -27,18 +27,24 @@ type exchange struct {
 	lease  *router.Lease
 }
 
-// attempt is what one target is asked. Its first read bytes are in buf[:n].
+// attempt is what one target is asked. Its first read bytes are in buf.read[:n].
 type attempt struct {
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	timer  *time.Timer
 	resp   *http.Response
-	buf    *[]byte
+	buf    *buffer
 	n      int
 	end    error // what the first Read returned beside the bytes
 }
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+// buffer is what passing a reply on needs.
+type buffer struct {
+	read [16 << 10]byte
+	seen [2 * lookBack]byte // a meter's
+}
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
 // run asks one target after the other until one begins to reply, and passes that
 // reply on. Nothing is sent again once a byte of a reply has come.
@@ -108,9 +114,9 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 		a.closeBody()
 		return a, a.failed(errors.New("the target switched protocols"))
 	}
-	a.buf = buffers.Get().(*[]byte)
+	a.buf = buffers.Get().(*buffer)
 	for a.n == 0 && a.end == nil {
-		a.n, a.end = resp.Body.Read(*a.buf)
+		a.n, a.end = resp.Body.Read(a.buf.read[:])
 	}
 	if a.n == 0 && a.end != io.EOF {
 		a.closeBody()

@@ -95,7 +95,7 @@ func TestMeter(t *testing.T) {
 	var text string
 	for cut := range len(stream) {
 		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}},
-			router.Prompt{Text: "x"})
+			router.Prompt{Text: "x"}, make([]byte, 0, 2*lookBack))
 		a, b := m.firstToken([]byte(stream[:cut])), m.firstToken([]byte(stream[cut:]))
 		if a != (cut >= first) || b == a {
 			t.Fatalf("cut at %d of %d: first token in %v, %v", cut, first, a, b)
@@ -132,7 +132,7 @@ func TestUsage(t *testing.T) {
 		{"wrong type", `{"usage":{"prompt_tokens":"x"}}`, 0, 0, 0},
 		{"none", `{}`, 0, 0, 0},
 	} {
-		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{}}, router.Prompt{Text: "x"})
+		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{}}, router.Prompt{Text: "x"}, make([]byte, 0, 2*lookBack))
 		for b := range bytes.SplitSeq([]byte(c.body), []byte(" ")) {
 			m.observe(b)
 			m.observe([]byte(" "))
@@ -150,7 +150,7 @@ func FuzzMeter(f *testing.F) {
 	f.Add([]byte(`{"usage":{"prompt_tokens":1}}`), 3)
 	f.Add([]byte("data: {\"usage\":{\"input_tokens\":-5}}\n\n"), 1)
 	f.Fuzz(func(t *testing.T, b []byte, step int) {
-		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}}, router.Prompt{Text: "x"})
+		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}}, router.Prompt{Text: "x"}, make([]byte, 0, 2*lookBack))
 		step = max(step&0xfff, 1)
 		for rest := b; len(rest) > 0; {
 			n := min(step, len(rest))

