@@ -43,6 +43,9 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 			v.expire(now)
 		}
 	}
+	if len(v.warming) > 0 {
+		v.warmUp()
+	}
 	copy(v.offered, v.truth)
 	d, err := pick(v.offered)
 	if err != nil {
@@ -143,7 +146,11 @@ func (v *View) putLoad(m *member) {
 	if m.gone {
 		return
 	}
-	v.truth[m.index].Load = m.load()
+	l := m.load()
+	if m.extra.Load() != 0 {
+		l.Queued += m.handicap(v.now())
+	}
+	v.truth[m.index].Load = l
 }
 
 // putState brings the state of m into what is offered.

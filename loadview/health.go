@@ -127,14 +127,23 @@ func (v *View) coolDown(n int32) time.Duration {
 // expire ends what time has ended on every member.
 func (v *View) expire(now time.Duration) {
 	v.due = 0
+	unknown := false
 	for _, m := range v.members {
 		m.expire(now)
-		for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load()} {
+		if t := m.stale.Load(); t != 0 && int64(now) >= t {
+			m.stale.Store(0)
+			m.set(queueUnknown, true)
+			unknown = true
+		}
+		for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load(), m.stale.Load()} {
 			if t != 0 {
 				v.watch(time.Duration(t))
 			}
 		}
 		v.putState(m, now)
+	}
+	if unknown {
+		v.spreadQueued()
 	}
 }
 

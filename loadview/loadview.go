@@ -45,6 +45,7 @@
 package loadview
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -53,6 +54,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/egress"
 )
 
 // The defaults of Config.
@@ -67,6 +69,17 @@ const (
 	DefaultRetryAfterMax   = 300 * time.Second
 	DefaultBreakerFailures = 5
 	DefaultBreakerOpen     = 30 * time.Second
+
+	DefaultScrapeInterval = 5 * time.Second
+	DefaultProbeInterval  = 10 * time.Second
+	DefaultTimeout        = 2 * time.Second
+	// DefaultMaxBody is some thirty times the longest page seen of one engine.
+	DefaultMaxBody = 4 << 20
+	// DefaultParallel lets half of a fleet of 1,000 hang without delaying the rest.
+	DefaultParallel       = 256
+	DefaultProbeFailures  = 3
+	DefaultProbeSuccesses = 2
+	DefaultSlowStart      = 10 * time.Second
 )
 
 // Config is what New needs to know. The zero Config works.
@@ -96,8 +109,48 @@ type Config struct {
 	// Rand is the source of the jitter, safe for concurrent use; nil means the
 	// global source. It is called with the View locked and must not call the View.
 	Rand func() uint64
+	// Scrape and Probe are what Run does for members with a Metrics or a Health
+	// URL, within Egress and with TLS (nil means Go's defaults).
+	Scrape Scrape
+	Probe  Probe
+	Egress egress.Policy
+	TLS    *tls.Config
 	// Trace is told what happens.
 	Trace Trace
+}
+
+// Scrape is how the engines' metrics pages are read.
+type Scrape struct {
+	// Interval is the time from one scrape of a member to the next, give or take a
+	// tenth at random. Timeout bounds one, with its body. 0 means
+	// DefaultScrapeInterval and DefaultTimeout.
+	Interval, Timeout time.Duration
+	// StaleAfter is the age at which what a page said is no longer known; 0 means
+	// three Intervals.
+	StaleAfter time.Duration
+	// MaxBody bounds a page, in bytes; a longer one is a failed scrape. 0 means
+	// DefaultMaxBody.
+	MaxBody int64
+	// Parallel bounds the scrapes under way at once. 0 means DefaultParallel.
+	Parallel int
+}
+
+// Probe is how the members' Health URLs are asked. Any 2xx is a success.
+type Probe struct {
+	// Interval is the time from one probe of a member to the next, give or take a
+	// tenth at random. Timeout bounds one. 0 means DefaultProbeInterval and
+	// DefaultTimeout.
+	Interval, Timeout time.Duration
+	// Failures in a row make a member Unhealthy, Successes in a row take that back.
+	// 0 means DefaultProbeFailures and DefaultProbeSuccesses.
+	Failures, Successes int
+	// SlowStart is how long a member that is back is offered with a handicap: at
+	// first it counts as loaded as the mean of the Ready ones, and ever less so
+	// until the time is over. So its idle slots fill up over that time instead of
+	// drawing all traffic at once. 0 means DefaultSlowStart; negative: none.
+	SlowStart time.Duration
+	// Parallel bounds the probes under way at once. 0 means DefaultParallel.
+	Parallel int
 }
 
 // Trace is what a View tells about itself. Each hook may be nil. They are called
@@ -117,7 +170,11 @@ type Trace struct {
 	// Forget tells that a member is gone or its cache is: the place to call
 	// [router.Forgetter] of the strategies over this View. For a member that left,
 	// it has returned before one of the same ID can join.
+	// It is also called by Run where a page shows that the engine was restarted.
 	Forget func(id string)
+	// ScrapeChanged tells that the scrapes of a member began to fail, and why, or
+	// with nil that they are well again. It is called by Run.
+	ScrapeChanged func(id string, err error)
 }
 
 // View is a fleet and its counters. It is safe for concurrent use and starts no
@@ -144,7 +201,12 @@ type View struct {
 	telling bool
 	pending atomic.Bool // len(changed) > 0, to be read without the lock
 
+	warming []*member // members with a handicap
+
 	roster atomic.Pointer[roster] // what Snapshot reads
+
+	sets    chan struct{} // Set was called, for Run
+	running atomic.Bool   // Run is
 }
 
 var (
@@ -157,7 +219,7 @@ var (
 func New(cfg Config) (*View, error) {
 	var errs []error
 	bad := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("loadview: Config.%s: %s", field, fmt.Sprintf(format, args...)))
+		errs = append(errs, fmt.Errorf("loadview: Config.%s: %w", field, fmt.Errorf(format, args...)))
 	}
 	if cfg.CoolBase < 0 {
 		bad("CoolBase", "%v is negative", cfg.CoolBase)
@@ -202,6 +264,11 @@ func New(cfg Config) (*View, error) {
 	if cfg.BreakerOpen == 0 {
 		cfg.BreakerOpen = DefaultBreakerOpen
 	}
+	cfg.Scrape.defaults(bad)
+	cfg.Probe.defaults(bad)
+	if err := cfg.Egress.Validate(); err != nil {
+		bad("Egress", "%w", err)
+	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -211,7 +278,7 @@ func New(cfg Config) (*View, error) {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Uint64
 	}
-	v := &View{cfg: cfg, base: cfg.Now(), byID: map[string]*member{}}
+	v := &View{cfg: cfg, base: cfg.Now(), byID: map[string]*member{}, sets: make(chan struct{}, 1)}
 	v.roster.Store(&roster{})
 	return v, nil
 }

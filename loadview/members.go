@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/warmroute/router"
 )
@@ -21,6 +23,19 @@ type Member struct {
 	Draining bool
 	// Ref is the caller's own; it comes back in Target.Ref and is never read.
 	Ref any
+	// Metrics is the URL of the engine's metrics page, which Run scrapes; "": it is
+	// not scraped. Health is the URL that Run probes; "": it is not probed. One that
+	// Config.Egress denies is an error of Set.
+	Metrics, Health string
+	// Header is sent with both, an Authorization for example. It is copied.
+	Header http.Header
+}
+
+// source is what Run needs to know of a member. It is never changed.
+type source struct {
+	member          *member
+	metrics, health string
+	header          http.Header
 }
 
 // ErrUnknown is what errors.Is finds in the error of a call for an ID that is no
@@ -33,10 +48,17 @@ type member struct {
 	id       string // the string that is offered for as long as the member stays
 	index    int    // in View.members and View.truth
 	gone     bool
+	source   *source
+	page     atomic.Pointer[page] // what was scraped last
 	inFlight atomic.Int64
 	prefill  atomic.Int64
-	queued   atomic.Int64 // reported, or what stands in for it
-	reported atomic.Int64 // when queued was reported, unless queueUnknown
+	queued   atomic.Int64          // reported, or what stands in for it
+	reported atomic.Int64          // when queued was reported, unless queueUnknown
+	stale    atomic.Int64          // when that stops to be known; 0: never
+	trouble  atomic.Pointer[error] // why the last scrape failed
+
+	// After a recovery, extra is added to queued, less and less until warm.
+	extra, since, warm atomic.Int64
 
 	flags  atomic.Uint32
 	fails  atomic.Int32 // failures in a row, for the cool-down
@@ -75,6 +97,7 @@ func (m *member) set(flag uint32, on bool) {
 
 func (m *member) has(flag uint32) bool { return m.flags.Load()&flag != 0 }
 
+// load is what m is offered with, but for the handicap.
 func (m *member) load() router.Load {
 	return router.Load{
 		Known:    true, // what this process sent is always known
@@ -84,15 +107,22 @@ func (m *member) load() router.Load {
 	}
 }
 
+// queueKnown reports whether queued is a report that still stands.
+func (m *member) queueKnown(now time.Duration) bool {
+	t := m.stale.Load()
+	return !m.has(queueUnknown) && (t == 0 || int64(now) < t)
+}
+
 // Set makes ms the members. Those that stay keep their counters, their health
 // and what SetDraining said; weight, Ref and Draining are taken from ms. One that
 // leaves is gone for good: under the same ID a new one begins, and requests in
-// flight on the old one settle its counters only. An empty or double ID or an
-// infinite weight is an error that names all of them; then nothing is changed.
+// flight on the old one settle its counters only. An empty or double ID, an
+// infinite weight or a URL that is none or is denied is an error that names all
+// of them; then nothing is changed.
 //
 // ms is not kept.
 func (v *View) Set(ms []Member) error {
-	if err := check(ms); err != nil {
+	if err := v.check(ms); err != nil {
 		return err
 	}
 	v.setting.Lock()
@@ -113,6 +143,7 @@ func (v *View) Set(ms []Member) error {
 			m.set(queueUnknown, true)
 			joined = append(joined, c)
 		}
+		v.setSource(m, c)
 		m.set(drainSet, c.Draining)
 		byID[m.id], members[i] = m, m
 		truth[i] = router.Target{ID: m.id, Weight: c.Weight, Ref: c.Ref}
@@ -136,10 +167,15 @@ func (v *View) Set(ms []Member) error {
 		m := byID[m.ID]
 		m.told = m.stateAt(now)
 	}
+	v.warming = slices.DeleteFunc(v.warming, func(m *member) bool { return m.gone })
 	v.expire(now)
 	v.spreadQueued()
-	v.roster.Store(&roster{members: members, targets: weights})
+	v.roster.Store(&roster{members: members, targets: weights, byID: byID})
 	v.mu.Unlock()
+	select {
+	case v.sets <- struct{}{}:
+	default:
+	}
 
 	t := &v.cfg.Trace
 	for _, m := range left {
@@ -157,7 +193,7 @@ func (v *View) Set(ms []Member) error {
 	return nil
 }
 
-func check(ms []Member) error {
+func (v *View) check(ms []Member) error {
 	var errs []error
 	seen := make(map[string]int, len(ms))
 	for i, m := range ms {
@@ -172,6 +208,11 @@ func check(ms []Member) error {
 		seen[m.ID] = i
 		if math.IsInf(m.Weight, 0) {
 			errs = append(errs, fmt.Errorf("loadview: Set: member %q has an infinite Weight", m.ID))
+		}
+		for _, u := range [...]struct{ field, url string }{{"Metrics", m.Metrics}, {"Health", m.Health}} {
+			if err := checkURL(v.cfg.Egress, u.url); err != nil {
+				errs = append(errs, fmt.Errorf("loadview: Set: %s of member %q: %w", u.field, m.ID, err))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -208,7 +249,8 @@ func (v *View) setFlag(call, id string, flag uint32, on bool) error {
 // SetQueued reports the requests at the member's engine beyond those of this
 // process. Negative: unknown, as it is for a new member. Where it is unknown, the
 // mean of those that are known stands in, and 0 where none is. A report stands
-// until the next one; Snapshot tells its age.
+// until the next one; Snapshot tells its age. It is for callers with a source of
+// their own: for members with a Metrics URL Run reports.
 func (v *View) SetQueued(id string, n int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -216,13 +258,22 @@ func (v *View) SetQueued(id string, n int) error {
 	if m == nil {
 		return fmt.Errorf("%w: SetQueued of %q", ErrUnknown, id)
 	}
+	v.putQueued(m, int64(n), 0)
+	return nil
+}
+
+// putQueued notes a report, which stands until stale; 0: until the next one.
+func (v *View) putQueued(m *member, n int64, stale time.Duration) {
 	m.set(queueUnknown, n < 0)
+	m.stale.Store(int64(stale))
 	if n >= 0 {
-		m.queued.Store(min(int64(n), maxQueued))
+		m.queued.Store(min(n, maxQueued))
 		m.reported.Store(int64(v.now()))
 	}
+	if stale != 0 {
+		v.watch(stale)
+	}
 	v.spreadQueued()
-	return nil
 }
 
 // maxQueued bounds one report, so that no sum of them overflows.
@@ -238,15 +289,21 @@ func (v *View) spreadQueued() {
 			n++
 		}
 	}
-	if n > 0 {
-		mean = (sum + n/2) / n
-	}
+	mean = meanQueued(sum, n)
 	for _, m := range v.members {
 		if m.has(queueUnknown) {
 			m.queued.Store(mean)
 		}
 		v.putLoad(m)
 	}
+}
+
+// meanQueued returns what stands in for an unknown queue.
+func meanQueued(sum, n int64) int64 {
+	if n == 0 {
+		return 0
+	}
+	return (sum + n/2) / n
 }
 
 // Forget passes on to Trace.Forget that the member's cache is gone or unknown.

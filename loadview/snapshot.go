@@ -19,12 +19,16 @@ type Status struct {
 	// otherwise it is the mean of the others.
 	QueuedKnown bool
 	QueuedAge   time.Duration
+	// ScrapeError is why the last scrape of the member's metrics page failed; nil:
+	// it did not.
+	ScrapeError error
 }
 
 // roster is what Snapshot starts from. It is never changed.
 type roster struct {
 	members []*member
 	targets []router.Target // members[i] without Load and State
+	byID    map[string]*member
 }
 
 // Snapshot returns every member in the order of Set. It takes no lock, so that a
@@ -34,16 +38,29 @@ type roster struct {
 func (v *View) Snapshot() []Status {
 	r := v.roster.Load()
 	now := v.now()
+	var sum, known int64
 	out := make([]Status, len(r.members))
 	for i, m := range r.members {
 		t := r.targets[i]
 		t.Load, t.State = m.load(), m.stateAt(now)
 		s := Status{Target: t, Failures: int(m.fails.Load()), ReadyIn: m.readyIn(now)}
-		if !m.has(queueUnknown) {
+		if m.queueKnown(now) {
 			s.QueuedKnown = true
 			s.QueuedAge = max(now-time.Duration(m.reported.Load()), 0)
+			sum += int64(t.Load.Queued)
+			known++
+		}
+		if e := m.trouble.Load(); e != nil {
+			s.ScrapeError = *e
 		}
 		out[i] = s
+	}
+	mean := toInt(meanQueued(sum, known))
+	for i, m := range r.members {
+		if !out[i].QueuedKnown {
+			out[i].Target.Load.Queued = mean
+		}
+		out[i].Target.Load.Queued += m.handicap(now)
 	}
 	return out
 }
