@@ -18,7 +18,7 @@ import (
 //	key = the first PrefixBytes of the first user message; of a text without messages, its first bytes
 //	from the key's place on the ring, the first target with
 //	  requests + 1 <= LoadFactor x (all requests + 1) / targets
-//	none -> the first one at that place; nothing in flight anywhere -> that one too
+//	none -> the first one at that place
 //
 // Requests are those in flight from this process. With few in flight the bound is
 // below 1 for everybody, so that the second rule decides: a burst stays at the
@@ -92,9 +92,6 @@ func (c *chwbl) choose(v *view) (int, router.Reason) {
 	}
 	from, _ := slices.BinarySearchFunc(ring, c.key(&v.prompt), func(p point, key uint64) int { return cmp.Compare(p.at, key) })
 	first := index[ring[from%len(ring)].id]
-	if all.Float() == 0 {
-		return first, router.ReasonHash
-	}
 	for n := range ring {
 		i := index[ring[(from+n)%len(ring)].id]
 		if load[i]+1/v.weight(i) <= bound {

@@ -31,17 +31,20 @@ func ringFleet(n int) []router.Target {
 func TestCHWBLBound(t *testing.T) {
 	p := router.Prompt{Text: "a prompt"}
 	for _, c := range []struct {
-		own, others int // requests at the own place, and at each of the other three
-		overflows   bool
+		own       int    // requests at the own place
+		others    [3]int // and at the other three
+		overflows bool
 	}{
-		{0, 0, false},
-		{1, 0, false}, // 2 > 0.63, and so is 1: nobody is below it
-		{2, 0, false}, // 3 > 0.94, and so is 1
-		{3, 0, true},  // 4 > 1.25, 1 is not
-		{1, 1, false}, // 2 > 1.56, for all
-		{3, 3, false}, // 4 <= 4.06
-		{4, 3, true},  // 5 > 4.38, 4 is not
-		{4, 4, false}, // 5 <= 5.31
+		{0, [3]int{0, 0, 0}, false},
+		{1, [3]int{0, 0, 0}, false}, // 2 > 0.63, and so is 1: nobody is below it
+		{2, [3]int{0, 0, 0}, false}, // 3 > 0.94, and so is 1
+		{3, [3]int{0, 0, 0}, true},  // 4 > 1.25, 1 is not
+		{1, [3]int{1, 1, 1}, false}, // 2 > 1.56, for all
+		{3, [3]int{3, 3, 3}, false}, // 4 <= 4.06
+		{4, [3]int{3, 3, 3}, true},  // 5 > 4.38, 4 is not
+		{4, [3]int{4, 4, 4}, false}, // 5 <= 5.31
+		{4, [3]int{3, 4, 4}, false}, // 5 <= 5
+		{4, [3]int{3, 3, 4}, true},  // 5 > 4.69, 4 is not
 	} {
 		s, err := NewCHWBL(CHWBLConfig{})
 		if err != nil {
@@ -49,15 +52,17 @@ func TestCHWBLBound(t *testing.T) {
 		}
 		ts := ringFleet(4)
 		own := chosen(t, s, p, ts).Target.ID
+		others := c.others[:]
 		for i := range ts {
-			ts[i].Load.InFlight = c.others
 			if ts[i].ID == own {
 				ts[i].Load.InFlight = c.own
+			} else {
+				ts[i].Load.InFlight, others = others[0], others[1:]
 			}
 		}
 		d := chosen(t, s, p, ts)
 		if got := d.Target.ID != own; got != c.overflows || got != (d.Reason == router.ReasonHashOverflow) {
-			t.Errorf("%d at the own place, %d at the others: overflow %v (%s), want %v", c.own, c.others, got, d.Reason, c.overflows)
+			t.Errorf("%d at the own place, %v at the others: overflow %v (%s), want %v", c.own, c.others, got, d.Reason, c.overflows)
 		}
 	}
 }

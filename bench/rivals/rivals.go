@@ -14,6 +14,7 @@
 // at the mean of the others. What is tied is drawn at random, also where an
 // original takes the first of its list.
 //
+// Only prompts are remembered, not the replies to them, as in the originals.
 // Timers (eviction by age, scrape intervals) are left out: a record is bounded by
 // its size.
 package rivals
@@ -123,6 +124,9 @@ type memo struct {
 // Record learns what the target was sent, and what of it came to nothing. Of a
 // decision made by hand only the prompt is remembered.
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
+	if o.Reply != "" { // not remembered, but it shows that there were tokens
+		o.Reply, o.OutputTokens = "", max(o.OutputTokens, 1)
+	}
 	m, _ := d.Memo.(*memo)
 	if m == nil {
 		s.cache.Record(&d, nil, &o)

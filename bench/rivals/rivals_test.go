@@ -172,7 +172,9 @@ func TestAIBrix(t *testing.T) {
 		{"then the next best match", []have{warm("a", p.Text), warm("b", p.Text[:640])}, of(6, 2, 2, 2), p, "b"},
 		// Mean 3.5, deviation 1.5.
 		{"at mean + sigma", had, of(5, 2, 5, 2), p, "a"},
-		{"equal matches: fewer requests", []have{warm("a", p.Text), warm("b", p.Text)}, of(3, 2, 0), p, "b"},
+		// Mean 4, deviation 2.94.
+		{"the population's deviation", had, of(7, 0, 5), p, "b"},
+		{"equal matches: fewer requests", []have{warm("a", p.Text), warm("b", p.Text)}, of(3, 2, 4), p, "b"},
 		{"a block and a bit is a block", []have{warm("a", p.Text[:255]), warm("b", p.Text[:128])}, of(1, 1, 0), p, "a b"},
 		{"less than a block is nothing", []have{warm("a", p.Text[:127])}, of(1, 0, 0), p, "b c"},
 	})
@@ -181,7 +183,7 @@ func TestAIBrix(t *testing.T) {
 	}, []rule{
 		{"8 > 2 x 3, 8 apart", had, of(8, 0, 0, 0), p, "b c d"},
 		{"7 apart", had, of(7, 0, 0, 0), p, "a"},
-		{"9 < 2 x 5.5", had, of(9, 0), p, "a"},
+		{"10 = 2 x 5", had, of(10, 2, 2, 2), p, "a"},
 	})
 }
 
@@ -208,6 +210,10 @@ func TestLLMDWeighted(t *testing.T) {
 		{"two texts fill it", []have{warm("a", p.Text[:384]), flying("a", other), flying("a", text("q", 640))}, two, p, "b"},
 		// Others wait as ours do: a queue of 0 + 2 x 1/1. 3 + 0 + 1 against 4.
 		{"others' requests", []have{warm("a", p.Text), queuing("a", other)}, queued, p, "a b"},
+		// 0 + 2 x 1/2 where c has the longest, of 2: 3 + 1 + 1 against 4.
+		{"others' requests, half of which wait", []have{
+			warm("a", p.Text), queuing("a", other), flying("a", other), queuing("c", other), queuing("c", other), queuing("c", other),
+		}, append(queued[:2:2], at("c", 0)), p, "a"},
 		{"others' requests, where ours do not wait", []have{warm("a", p.Text), flying("a", other)}, queued, p, "a"},
 	})
 }
@@ -307,6 +313,31 @@ func TestSession(t *testing.T) {
 	}
 	if len(places) != 3 {
 		t.Errorf("300 sessions are placed %v", places)
+	}
+}
+
+func TestRepliesAreNotRemembered(t *testing.T) {
+	for _, e := range All() {
+		for _, byHand := range []bool{false, true} {
+			s := e.New(nil)
+			d, err := s.Pick(context.Background(), router.Prompt{Text: "asked, "}, []router.Target{{ID: "a"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if byHand {
+				d.Memo = nil
+			}
+			s.Record(d, router.Outcome{Stage: router.Sent})
+			s.Record(d, router.Outcome{Stage: router.Failed, Reply: "answered"})
+			d, err = s.Pick(context.Background(), router.Prompt{Text: "asked, answered"}, []router.Target{{ID: "a"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What failed after a part of its reply has been prefilled and is kept.
+			if want := len("asked, "); d.Cached != want && d.Memo != nil {
+				t.Errorf("%s: %d cached, want %d", e.Name, d.Cached, want)
+			}
+		}
 	}
 }
 
