@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
@@ -85,6 +89,9 @@ func proxyCommand(exe string) func(string, []string) []string {
 func gatewayRows(t *table, o *options) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
+	// Interrupted, it still ends what it has started.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	path := o.gateway
 	if path == "" {
 		dir, err := os.MkdirTemp("", "budget")
@@ -119,6 +126,7 @@ type cost struct {
 	cpu             map[int]time.Duration
 	rate            map[int]float64
 	rss             int64
+	unmeasured      error // why cpu and rss are not known: they need Linux
 }
 
 // costOf drives streamed chats of about 14 KB through a router: one client that
@@ -165,9 +173,7 @@ func costOf(ctx context.Context, o *options, command func(string, []string) []st
 	c.through, c.direct, c.added = a.p(.5), b.p(.5), quantile(diff, .5)
 	for _, clients := range []int{16, 64} {
 		before, err := g.router.CPU()
-		if err != nil {
-			return c, err
-		}
+		c.unmeasured = errors.Join(c.unmeasured, err)
 		start := time.Now()
 		n := 0
 		for n < load { // the list is shorter than the load
@@ -179,14 +185,13 @@ func costOf(ctx context.Context, o *options, command func(string, []string) []st
 		}
 		took := time.Since(start)
 		after, err := g.router.CPU()
-		if err != nil {
-			return c, err
-		}
+		c.unmeasured = errors.Join(c.unmeasured, err)
 		c.cpu[clients] = (after - before) / time.Duration(n)
 		c.rate[clients] = float64(n) / took.Seconds()
 	}
 	c.rss, err = g.router.RSS()
-	return c, err
+	c.unmeasured = errors.Join(c.unmeasured, err)
+	return c, nil
 }
 
 // gatewayCost is the row of what a request costs, with a plain reverse proxy
@@ -203,8 +208,13 @@ func gatewayCost(ctx context.Context, t *table, o *options, command, plain func(
 	}
 	const most = 190 * time.Microsecond
 	worst := max(g.cpu[16], g.cpu[64])
-	t.check("gateway, 14 KB streamed chat, CPU a request", "<= 190 us", worst <= most,
-		"%.0f us at 16 clients, %.0f us at 64 (a plain reverse proxy: %.0f, %.0f us)", us(g.cpu[16]), us(g.cpu[64]), us(p.cpu[16]), us(p.cpu[64]))
+	const what = "gateway, 14 KB streamed chat, CPU a request"
+	if g.unmeasured != nil {
+		t.reading(what, "not measured: %v", g.unmeasured)
+	} else {
+		t.check(what, "<= 190 us", worst <= most, "%.0f us at 16 clients, %.0f us at 64 (a plain reverse proxy: %.0f, %.0f us)",
+			us(g.cpu[16]), us(g.cpu[64]), us(p.cpu[16]), us(p.cpu[64]))
+	}
 	t.check("  added at one client, p50", "<= 0.30 ms", g.added <= 300*time.Microsecond,
 		"%.2f ms: %.2f ms, %.2f ms direct (a plain reverse proxy adds %.2f ms)", ms(g.added), ms(g.through), ms(g.direct), ms(p.added))
 	t.reading("  requests a second", "%.0f at 16 clients, %.0f at 64 (a plain reverse proxy: %.0f, %.0f), engines and clients on the same cores", g.rate[16], g.rate[64], p.rate[16], p.rate[64])
@@ -212,12 +222,37 @@ func gatewayCost(ctx context.Context, t *table, o *options, command, plain func(
 	return nil
 }
 
-// gatewayCaches is the row of where requests go under load.
+// gatewayCaches is the row of where requests go under load. How closely clients
+// follow each other differs from run to run, and with it how many turns find
+// their engine overloaded: of three runs, each with a gateway that knows nothing
+// yet, the one with the middle share of turns that stay counts.
 func gatewayCaches(ctx context.Context, t *table, o *options, command func(string, []string) []string) error {
 	t.say("gateway: caches, 64 clients")
+	type result struct {
+		loadgen.Verdict
+		took time.Duration
+	}
+	var runs []result
+	for range 3 {
+		v, took, err := caches(ctx, o, command)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, result{v, took})
+	}
+	slices.SortFunc(runs, func(a, b result) int { return cmp.Compare(a.Stayed, b.Stayed) })
+	v := runs[len(runs)/2]
+	t.check("gateway, cache_aware, 64 clients: cached bytes", ">= 0.82", v.Cached >= .82, "%.3f of %.3f that one infinite cache would have", v.Cached, v.Ideal)
+	t.check("  requests, max/mean", "<= 1.05", v.MaxOverMean <= 1.05, "%.3f %v", v.MaxOverMean, v.Requests)
+	t.check("  turns that stay", ">= 0.82", v.Stayed >= .82, "%.3f (%.3f to %.3f in %d runs)", v.Stayed, runs[0].Stayed, runs[len(runs)-1].Stayed, len(runs))
+	t.reading("  the run", "6,000 requests in %.1f s, %.0f a second", v.took.Seconds(), 6000/v.took.Seconds())
+	return nil
+}
+
+func caches(ctx context.Context, o *options, command func(string, []string) []string) (loadgen.Verdict, time.Duration, error) {
 	g, err := newRig(ctx, 20*time.Millisecond, command)
 	if err != nil {
-		return err
+		return loadgen.Verdict{}, 0, err
 	}
 	defer g.stop()
 	client := loadgen.NewClient(g.url, o.chat.Workload)
@@ -225,15 +260,10 @@ func gatewayCaches(ctx context.Context, t *table, o *options, command func(strin
 	start := time.Now()
 	sent, err := loadgen.Run(ctx, o.chat.Requests[:6000], 64, client.Send)
 	if err != nil {
-		return err
+		return loadgen.Verdict{}, 0, err
 	}
 	took := time.Since(start)
-	v := loadgen.Judge(o.chat.Workload, sent, engineCount)
-	t.check("gateway, cache_aware, 64 clients: cached bytes", ">= 0.82", v.Cached >= .82, "%.3f of %.3f that one infinite cache would have", v.Cached, v.Ideal)
-	t.check("  requests, max/mean", "<= 1.05", v.MaxOverMean <= 1.05, "%.3f %v", v.MaxOverMean, v.Requests)
-	t.check("  turns that stay", ">= 0.82", v.Stayed >= .82, "%.3f", v.Stayed)
-	t.reading("  the run", "6,000 requests in %.1f s, %.0f a second", took.Seconds(), 6000/took.Seconds())
-	return nil
+	return loadgen.Judge(o.chat.Workload, sent, engineCount), took, nil
 }
 
 // gatewayIdle is the row of where the system prompts go while the fleet is idle:

@@ -61,7 +61,7 @@ func TestCachesUnderLoad(t *testing.T) {
 // alike, and conversations stay where they began.
 func TestIdleFleetSpreads(t *testing.T) {
 	for _, opening := range []int{0, 200, 600} {
-		v := drive(t, workload.Chat(workload.ChatConfig{Opening: opening}), 600, 1)
+		v := drive(t, workload.Chat(workload.ChatConfig{Conversations: 300, Opening: opening}), 600, 1)
 		t.Logf("%d bytes in common: on %d engines, max/mean %.2f, cached %.3f of %.3f", opening, v.Openings, v.MaxOverMean, v.Cached, v.Ideal)
 		if v.Openings < engineCount/2 {
 			t.Errorf("%d bytes in common: 20 system prompts went to %d engines", opening, v.Openings)

@@ -7,14 +7,19 @@ import (
 )
 
 // TestMatchIsExact compares every request of the standard workload chat, for
-// each of 64 targets, with the exact oracle; of long, every tenth.
+// each of 64 targets, with the exact oracle; of long, every tenth. The race
+// detector makes this ten times as slow, so there it gets smaller workloads.
 func TestMatchIsExact(t *testing.T) {
+	conversations, documents := 2000, 40
+	if raceEnabled {
+		conversations, documents = 150, 4
+	}
 	for _, c := range []struct {
 		w    *workload.Workload
 		step int
 	}{
-		{workload.Chat(workload.ChatConfig{}), 1},
-		{workload.Long(workload.LongConfig{Documents: 40}), 10},
+		{workload.Chat(workload.ChatConfig{Conversations: conversations}), 1},
+		{workload.Long(workload.LongConfig{Documents: documents}), 10},
 	} {
 		corpus, err := newCorpus(c.w, false)
 		if err != nil {

@@ -81,7 +81,9 @@ func TestClientThroughProxy(t *testing.T) {
 func TestClientRefuses(t *testing.T) {
 	w := small()
 	for name, h := range map[string]http.HandlerFunc{
-		"status":       func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `"bench-0-1"`, 503) },
+		"status": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `"bench-0-1"`, http.StatusServiceUnavailable)
+		},
 		"not ours":     func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "data: [DONE]\n\n") },
 		"cut":          func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `data: {"id":"bench-0-1"}`) },
 		"a bad id":     func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "\"bench-x-1\" data: [DONE]\n\n") },
@@ -197,5 +199,23 @@ func TestAwaitTellsWhy(t *testing.T) {
 	defer cancel()
 	if err := p.Await(ctx, "http://"+addr); err == nil || !strings.Contains(err.Error(), "no such flag") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestStopLeavesChildrenBehind: a program whose child holds its standard error
+// open is stopped all the same.
+func TestStopLeavesChildrenBehind(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("no sh")
+	}
+	p, err := loadgen.Start(sh, "-c", "sleep 20 & wait")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	p.Stop()
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("took %v", took)
 	}
 }

@@ -36,6 +36,8 @@ func Start(name string, args ...string) (*Process, error) {
 func start(name string, args []string, pipe bool) (*Process, io.Reader, error) {
 	p := &Process{cmd: exec.Command(name, args...), exited: make(chan struct{})}
 	p.cmd.Stderr = &p.tail
+	// Children of its own that outlive it may hold its standard error open.
+	p.cmd.WaitDelay = time.Second
 	var out io.Reader
 	var err error
 	if pipe {
