@@ -46,6 +46,7 @@ type fleet struct {
 	left     int       // requests that have not ended
 	rand     *rand.Rand
 	seen     map[uint64]struct{} // the infinite cache
+	pooled   *tier               // the one of Result.PooledShare
 	span     instant
 	timeline timeline
 	err      error
@@ -69,6 +70,7 @@ type request struct {
 	prompt   router.Prompt
 	lease    *router.Lease
 	ideal    int // tokens that the infinite cache had
+	pooled   int // and the pooled one
 	arrived  instant
 	first    instant // 0: not seen
 }
@@ -135,6 +137,7 @@ func newFleet(cfg *Config) (*fleet, error) {
 		after:  make([][]int32, len(w.Requests)),
 		left:   len(w.Requests),
 		rand:   rand.New(rand.NewPCG(cfg.Seed, 1)),
+		pooled: newTier(cfg.Calibration.Blocks * cfg.Replicas),
 		seen:   make(map[uint64]struct{}, len(w.Requests)*8),
 	}
 	for i := range cfg.Replicas {
@@ -304,7 +307,7 @@ func (f *fleet) send(i int) {
 		f.end(i)
 		return
 	}
-	r.ideal = f.idealHit(f.hashes[i], t.Input, size)
+	r.ideal, r.pooled = f.idealHit(f.hashes[i], t.Input, size)
 	before := e.epoch
 	e.submit(f.now, &seq{req: int32(i), hashes: f.hashes[i], prompt: t.Input, output: t.Output})
 	if e.epoch != before {
@@ -332,19 +335,26 @@ func tokenIDs(t *trace.Request) []uint32 {
 	return ids
 }
 
-// idealHit is what the infinite cache has of a prompt that is sent now. It has the
-// whole of it, reply included, from then on.
-func (f *fleet) idealHit(hashes []uint64, prompt, size int) int {
-	n := 0
-	for usable := min((prompt-1)/size, len(hashes)); n < usable; n++ {
-		if _, ok := f.seen[hashes[n]]; !ok {
+// idealHit is what the infinite cache, and the pooled one, have of a prompt that
+// is sent now. They have the whole of it, reply included, from then on.
+func (f *fleet) idealHit(hashes []uint64, prompt, size int) (ideal, pooled int) {
+	usable := min((prompt-1)/size, len(hashes))
+	for ideal < usable {
+		if _, ok := f.seen[hashes[ideal]]; !ok {
 			break
 		}
+		ideal++
 	}
-	for _, h := range hashes[n:] {
+	for pooled < ideal && f.pooled.has(hashes[pooled]) {
+		pooled++
+	}
+	for _, h := range hashes[ideal:] {
 		f.seen[h] = struct{}{}
 	}
-	return n * size
+	for i := len(hashes) - 1; i >= 0; i-- { // the end goes first
+		f.pooled.put(hashes[i])
+	}
+	return ideal * size, pooled * size
 }
 
 func (f *fleet) firstToken(s *seq) {
@@ -360,7 +370,8 @@ func (f *fleet) firstToken(s *seq) {
 	f.res.PromptTokens += int64(s.prompt)
 	f.res.CachedTokens += int64(s.cached)
 	f.res.LoadedTokens += int64(s.loaded)
-	f.res.IdealShare += float64(r.ideal) // a sum until the end
+	f.res.IdealShare += float64(r.ideal) // sums until the end
+	f.res.PooledShare += float64(r.pooled)
 	f.timeline.first(r.arrived, f.now, s.prompt, s.cached)
 }
 

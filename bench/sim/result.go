@@ -44,6 +44,10 @@ type Result struct {
 	OutputTokens int64   `json:"output_tokens"`
 	HitShare     float64 `json:"hit_share"`
 	IdealShare   float64 `json:"ideal_share"`
+	// PooledShare is what one cache with the device blocks of all replicas would
+	// have had, least recently sent first out: no bound in the strict sense, but what
+	// can be hoped for in this much memory. It does not know of blocks in use.
+	PooledShare float64 `json:"pooled_share"`
 
 	PerReplica []Replica `json:"per_replica"`
 	// MaxMean is the greatest number of requests of a replica over the mean,
@@ -58,9 +62,9 @@ type Result struct {
 	// Timeline has one Sample every TimelineStep.
 	TimelineStep float64  `json:"timeline_step"`
 	Timeline     []Sample `json:"timeline"`
-	// Saturated says that the queues kept growing: in the last fifth of Span more
-	// than four requests a replica waited to be admitted, and half as many again as
-	// in the middle fifth.
+	// Saturated says that the queues kept growing, or were long all the time: in the
+	// last fifth of Span more than four requests a replica waited to be admitted, and
+	// half as many again as in the middle fifth; or more than eight in the mean.
 	Saturated bool `json:"saturated"`
 
 	// FirstTokens is each request's time to first token by its index in the

@@ -94,7 +94,8 @@ func saturated(samples []Sample, replicas int) bool {
 		return false
 	}
 	middle, last := mean(n*2/5, n*3/5), mean(n*4/5, n)
-	return last > 4*float64(replicas) && last > 1.5*middle
+	each := float64(replicas)
+	return last > 4*each && last > 1.5*middle || mean(0, n) > 8*each
 }
 
 func (f *fleet) result() *Result {
@@ -117,6 +118,7 @@ func (f *fleet) result() *Result {
 	if r.PromptTokens > 0 {
 		r.HitShare = float64(r.CachedTokens) / float64(r.PromptTokens)
 		r.IdealShare /= float64(r.PromptTokens)
+		r.PooledShare /= float64(r.PromptTokens)
 	}
 	r.Timeline, r.TimelineStep = f.timeline.complete(), f.timeline.step.seconds()
 	r.Saturated = saturated(r.Timeline, c.Replicas)

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -101,19 +99,12 @@ func Spread(rs []Request, gap time.Duration, seed uint64) []Request {
 
 // replay is a Source of recorded arrivals: read once, then spread and scaled.
 func replay(name, about, path string, rates []float64, read func(string, io.Reader) ([]Request, error)) Source {
-	load := sync.OnceValues(func() ([]Request, error) {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return read(path, f)
-	})
+	get := load(path, read)
 	return Source{
 		Name: name, Unit: "x", Rates: rates,
 		About: about + "; a seed moves arrivals inside the gaps of the clock they were recorded with",
 		Build: func(rate float64, seed uint64) (*Workload, error) {
-			rs, err := load()
+			rs, err := get()
 			if err != nil {
 				return nil, err
 			}
