@@ -1,0 +1,181 @@
+package pipeline
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/trie"
+)
+
+// Config is how the strategy works. The zero Config is the documented default.
+//
+// A weight says what a scorer counts beside the others: 0 means the default, and
+// less than 0 turns the scorer off.
+type Config struct {
+	// StaticWeight is the weight of Target.Weight divided by the greatest of the
+	// candidates'. 0 means 1; less than 0: off.
+	StaticWeight float64
+	// LoadWeight is the weight of LoadHalf / (LoadHalf + d), where d is the
+	// target's load beyond the least one of the candidates. 0 means 2; less than
+	// 0: off.
+	LoadWeight float64
+	// LoadHalf is how many requests beyond the least load halve the load's score.
+	// 0 means 4: with the default weights, a full match is worth as many.
+	LoadHalf float64
+	// AffinityWeight is the weight of the share of the prompt, from its
+	// beginning, that the target has been sent before. 0 means 1; less than 0:
+	// off.
+	AffinityWeight float64
+	// Scorers are the caller's own, beside those above.
+	Scorers []Weighted
+
+	// Filters drop candidates, one after the other; each sees what those before
+	// left.
+	Filters []Filter
+	// RelaxFilters passes over a filter that would leave no candidate. Without
+	// it Pick fails then, with a *router.NoTargetError that counts what the
+	// filters dropped as Excluded.
+	RelaxFilters bool
+	// Selector chooses by the scores; nil: the greatest one.
+	Selector Selector
+
+	// SessionTTL is how long after its last sign of life a session is remembered.
+	// 0 means 300 s; less than 0: sessions are not looked at.
+	SessionTTL time.Duration
+	// MaxSessions bounds how many are remembered; the one used least recently goes
+	// first. 0 means 100,000, which take up to about 40 MB with keys of usual
+	// length.
+	MaxSessions int
+	// Sessions is what is remembered of sessions, where it is shared or outlives
+	// a Strategy; nil: a new one within MaxSessions, which must be 0 otherwise.
+	Sessions *Sessions
+	// OverloadSlack and OverloadFactor say when a session's target is passed
+	// over: when its load is both more than the least load + OverloadSlack
+	// requests and more than OverloadFactor times the least load. 0 means 2 and
+	// 1.5; a factor is at least 1.
+	OverloadSlack, OverloadFactor float64
+
+	// MaxNodes and MaxBytes bound what is remembered of prompts, as in
+	// trie.Config: nodes of one target, and bytes of text for all. 0 means
+	// 1,000,000 and 512 MiB.
+	MaxNodes, MaxBytes int
+	// Trie is what is remembered of prompts, where it is shared or outlives a
+	// Strategy; nil: a new one within MaxNodes and MaxBytes, which must be 0
+	// otherwise.
+	Trie *trie.Trie
+
+	// Trace tells what happens inside Pick; nil means nobody listens.
+	Trace *Trace
+	// Now is the clock of sessions; nil means time.Now. It is safe for concurrent
+	// use.
+	Now func() time.Time
+	// Rand breaks ties. It is safe for concurrent use; nil means the global
+	// source of math/rand/v2.
+	Rand func() uint64
+}
+
+// Weighted is a scorer and what it counts.
+type Weighted struct {
+	// Name stands for the scorer in Trace and Details; "" means "scorers[i]".
+	Name   string
+	Scorer Scorer
+	// Weight is beside those of the built-in scorers. 0 means 1; less than 0:
+	// off.
+	Weight float64
+}
+
+// The names of the built-in scorers.
+const (
+	StaticName   = "static"
+	LoadName     = "load"
+	AffinityName = "affinity"
+)
+
+const (
+	defaultTTL      = 300 * time.Second
+	defaultSessions = 100_000
+)
+
+// setDefaults returns all that is off, each by its field's name.
+func (c *Config) setDefaults() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("pipeline: "+format, args...)) }
+	weight := func(field string, v *float64, def float64) {
+		*v = cmp.Or(*v, def)
+		if math.IsNaN(*v) || math.Abs(*v) > math.MaxFloat32 {
+			fail("%s is %v; it must be a number up to 3e38", field, *v)
+		}
+	}
+	atLeast := func(ok bool, field string, v float64, want string) {
+		if !ok {
+			fail("%s is %v; it must be %s", field, v, want)
+		}
+	}
+	weight("StaticWeight", &c.StaticWeight, 1)
+	weight("LoadWeight", &c.LoadWeight, 2)
+	weight("AffinityWeight", &c.AffinityWeight, 1)
+	c.Scorers = slices.Clone(c.Scorers)
+	for i := range c.Scorers {
+		w := &c.Scorers[i]
+		w.Name = cmp.Or(w.Name, fmt.Sprintf("scorers[%d]", i))
+		weight(fmt.Sprintf("Scorers[%d].Weight", i), &w.Weight, 1)
+		if w.Scorer == nil {
+			fail("Scorers[%d].Scorer is nil", i)
+		}
+	}
+	c.Filters = slices.Clone(c.Filters)
+	for i, f := range c.Filters {
+		if f == nil {
+			fail("Filters[%d] is nil", i)
+		}
+	}
+	c.LoadHalf = cmp.Or(c.LoadHalf, 4)
+	c.OverloadSlack = cmp.Or(c.OverloadSlack, 2)
+	c.OverloadFactor = cmp.Or(c.OverloadFactor, 1.5)
+	atLeast(c.LoadHalf > 0 && c.LoadHalf <= math.MaxFloat32, "LoadHalf", c.LoadHalf, "above 0 and at most 3e38")
+	atLeast(c.OverloadSlack > 0, "OverloadSlack", c.OverloadSlack, "above 0")
+	atLeast(c.OverloadFactor >= 1, "OverloadFactor", c.OverloadFactor, "at least 1")
+
+	c.SessionTTL = cmp.Or(c.SessionTTL, defaultTTL)
+	switch {
+	case c.Sessions != nil && c.MaxSessions != 0:
+		fail("MaxSessions must be 0 where Sessions is given: it has its own")
+	case c.Sessions == nil:
+		var err error
+		if c.Sessions, err = NewSessions(c.MaxSessions); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	switch {
+	case c.Trie != nil && (c.MaxNodes != 0 || c.MaxBytes != 0):
+		fail("MaxNodes and MaxBytes must be 0 where Trie is given: it has its own")
+	case c.Trie == nil:
+		var err error
+		if c.Trie, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
+			fail("%w", err)
+		}
+	}
+	if c.Trace == nil {
+		c.Trace = new(Trace)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.Rand = pick.Rand(c.Rand)
+	return errors.Join(errs...)
+}
+
+// scorers returns those that count.
+func (c *Config) scorers() []Weighted {
+	all := append([]Weighted{
+		{Name: StaticName, Scorer: ScorerFunc(scoreStatic), Weight: c.StaticWeight},
+		{Name: LoadName, Scorer: loadScorer{half: c.LoadHalf}, Weight: c.LoadWeight},
+		{Name: AffinityName, Scorer: ScorerFunc(scoreAffinity), Weight: c.AffinityWeight},
+	}, c.Scorers...)
+	return slices.DeleteFunc(all, func(w Weighted) bool { return w.Weight < 0 })
+}

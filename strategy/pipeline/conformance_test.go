@@ -1,0 +1,19 @@
+package pipeline_test
+
+import (
+	"testing"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/routertest"
+	"github.com/warmroute/router/strategy/pipeline"
+)
+
+func TestConformance(t *testing.T) {
+	routertest.Run(t, func(rand func() uint64) router.Strategy {
+		s, err := pipeline.New(pipeline.Config{Rand: rand})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}, routertest.Options{})
+}

@@ -1,0 +1,247 @@
+// Package pipeline sends each prompt through three stages: filters drop
+// candidates, scorers judge those that are left, and the best sum of scores wins.
+// All three are open to the caller.
+//
+// Sessions stay where they were served last, on top of that.
+package pipeline
+
+import (
+	"context"
+	"math"
+	"sync"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/trie"
+)
+
+// Name is the strategy's name in configuration files.
+const Name = "pipeline"
+
+// The reasons of this strategy beside those of package router. ReasonSession and
+// ReasonBestScore are found in decisions.
+const (
+	ReasonSession    router.Reason = "session"         // it served the session last
+	ReasonBestScore  router.Reason = "best_score"      // the greatest score, or the Selector's choice, with affinity off
+	ReasonLowerScore router.Reason = "lower_score"     // a scorer other than load and affinity decides against it
+	ReasonNotSession router.Reason = "another_session" // another target serves the session
+	ReasonFiltered   router.Reason = "filtered"        // a filter dropped it
+)
+
+// Strategy picks by these rules:
+//
+//  1. Targets that are not Ready and those that a filter drops are out. What
+//     follows looks at the candidates that are left and at nothing else.
+//  2. A prompt of a session that is remembered goes to the target that served
+//     the session last, unless that is not among the candidates or is overloaded.
+//     It is not forgotten for that: only when another target has shown the first
+//     token of a reply does the session move there, and a failure of its target
+//     releases it at once.
+//  3. Otherwise the greatest weighted sum of the scores wins; among equal ones,
+//     where affinity is on, the target that holds most of the prompt; among
+//     those, a random one.
+//
+// With the defaults,
+//
+//	sum = Weight / the greatest Weight + 2 x 4 / (4 + d) + Cached / Length
+//
+// where d is the load beyond the least one, and a load is (InFlight + Queued) /
+// (Weight / the smallest Weight). A target of unknown load has the mean of those
+// known.
+//
+// A prompt is recorded when it is sent, so the next Pick sees it, and taken back
+// where the request fails before its first token. A Strategy is safe for
+// concurrent use.
+type Strategy struct {
+	cfg     Config
+	scorers []Weighted
+	weights float64 // their sum
+	cache   *textcache.Cache
+	scratch sync.Pool // of *room
+}
+
+var (
+	_ router.Strategy  = (*Strategy)(nil)
+	_ router.Explainer = (*Strategy)(nil)
+	_ router.Forgetter = (*Strategy)(nil)
+)
+
+// New returns a Strategy. The error names every field that is off.
+func New(c Config) (*Strategy, error) {
+	if err := c.setDefaults(); err != nil {
+		return nil, err
+	}
+	s := &Strategy{cfg: c, scorers: c.scorers(), cache: textcache.New(c.Trie)}
+	for _, w := range s.scorers {
+		s.weights += w.Weight
+	}
+	s.scratch.New = func() any { return new(room) }
+	return s, nil
+}
+
+// Stats returns the size of what is remembered of prompts.
+func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
+
+// Trie and Sessions return what is remembered, to be handed to the Strategy that
+// follows this one.
+func (s *Strategy) Trie() *trie.Trie    { return s.cfg.Trie }
+func (s *Strategy) Sessions() *Sessions { return s.cfg.Sessions }
+
+// memo is what a Decision carries from Pick to Record.
+type memo struct {
+	cache textcache.Memo
+	visit visit
+}
+
+// Pick chooses a target. It draws one random number a call where there is a
+// candidate, and allocates the Memo alone.
+func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	r := s.scratch.Get().(*room)
+	defer s.put(r)
+	if !s.look(ctx, r, &p, targets, s.cfg.Trace) {
+		return router.Decision{}, noTarget(targets)
+	}
+	i := s.choose(ctx, r)
+	return router.Decision{
+		Prompt: p,
+		Target: r.offer.Targets[i],
+		Cached: r.offer.Cached[i],
+		Length: r.offer.Length,
+		Unit:   r.offer.Unit,
+		Reason: s.reason(r, i),
+		Memo:   &memo{cache: *textcache.NewMemo(r.key)},
+	}, nil
+}
+
+// put keeps r for a later call, without what it knows of this one.
+func (s *Strategy) put(r *room) {
+	clear(r.targets[:cap(r.targets)])
+	r.offer, r.key, r.home = Offer{}, textcache.Key{}, ""
+	s.scratch.Put(r)
+}
+
+// noTarget counts the Ready ones as Excluded: a filter dropped them.
+func noTarget(targets []router.Target) error {
+	e := &router.NoTargetError{Offered: len(targets)}
+	for i := range targets {
+		if targets[i].State == router.Ready {
+			e.Excluded++
+		} else {
+			e.NotReady++
+		}
+	}
+	return e
+}
+
+// choose returns the index of the candidate to take.
+func (s *Strategy) choose(ctx context.Context, r *room) int {
+	rand := s.cfg.Rand()
+	if s.cfg.Selector != nil && !r.pin {
+		if i := s.cfg.Selector.Select(ctx, &r.offer, r.means(s.weights), rand); i >= 0 && i < len(r.offer.Targets) {
+			return i
+		}
+	}
+	tie := pick.Tie{Seed: rand}
+	top := -1
+	for i := range r.offer.Targets {
+		if r.pin && !s.pinned(r, i) {
+			continue
+		}
+		c := 1
+		if top >= 0 {
+			c = s.compare(r, i, top)
+		}
+		switch {
+		case c > 0:
+			top = i
+			tie.Better(i)
+		case c == 0:
+			tie.Equal(i, r.offer.Targets)
+		}
+	}
+	return tie.Best()
+}
+
+// compare is above 0 where candidate i is better than j.
+func (s *Strategy) compare(r *room, i, j int) int {
+	switch {
+	case r.sums[i] != r.sums[j]:
+		return sign(r.sums[i] > r.sums[j])
+	case s.cfg.AffinityWeight > 0 && r.offer.Cached[i] != r.offer.Cached[j]:
+		return sign(r.offer.Cached[i] > r.offer.Cached[j])
+	}
+	return 0
+}
+
+func sign(more bool) int {
+	if more {
+		return 1
+	}
+	return -1
+}
+
+// reason is why candidate i was chosen. What less than a tenth of the prompt says
+// is not worth a name.
+func (s *Strategy) reason(r *room, i int) router.Reason {
+	o := &r.offer
+	switch {
+	case r.pin:
+		return ReasonSession
+	case len(o.Targets) == 1:
+		return router.ReasonOnly
+	case s.weights == 0 && s.cfg.Selector == nil:
+		return router.ReasonRandom
+	case s.cfg.AffinityWeight < 0:
+		return ReasonBestScore
+	case o.Length == 0:
+		return router.ReasonEmpty
+	}
+	best := 0
+	for _, n := range o.Cached {
+		best = max(best, n)
+	}
+	switch {
+	case best == 0 || float64(best) < 0.1*float64(o.Length):
+		return router.ReasonCold
+	case o.Cached[i] < best:
+		return router.ReasonSpill
+	}
+	return router.ReasonWarm
+}
+
+// Record learns what the target was sent, what of it came to nothing, and where
+// the session is served.
+func (s *Strategy) Record(d router.Decision, o router.Outcome) {
+	m, ok := d.Memo.(*memo)
+	if ok {
+		s.cache.Record(&d, &m.cache, &o)
+	} else {
+		s.cache.Record(&d, nil, &o)
+	}
+	if s.cfg.SessionTTL < 0 {
+		return
+	}
+	k, keyed := keyOf(&d.Prompt)
+	switch {
+	case !keyed:
+	case ok:
+		s.cfg.Sessions.record(&m.visit, k, d.Target.ID, &o, s.cfg.Now(), s.cfg.SessionTTL)
+	default:
+		s.cfg.Sessions.recordByHand(k, d.Target.ID, &o, s.cfg.Now(), s.cfg.SessionTTL)
+	}
+}
+
+// Forget forgets what the target was sent, and which sessions it served.
+func (s *Strategy) Forget(id string) {
+	s.cache.Forget(id)
+	s.cfg.Sessions.forget(id)
+}
+
+// share returns sum as the weighted mean of scores, NaN where nothing is scored.
+func share(sum, weights float64) float64 {
+	if weights == 0 {
+		return math.NaN()
+	}
+	return min(max(sum/weights, 0), 1) // rounding
+}

@@ -1,0 +1,261 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/warmroute/router"
+)
+
+// maxKey bounds the length of a session's key and scope together, in bytes. A
+// longer one is not remembered.
+const maxKey = 4 << 10
+
+// maxForgotten bounds the IDs of which the last Forget is remembered.
+const maxForgotten = 4096
+
+// Sessions remembers which target served a session last. It is bounded: the
+// session used least recently goes first. Its methods are safe for concurrent
+// use, also by several strategies. It keeps no clock and starts no goroutine.
+//
+// It is our own list because the libraries for it count time from the insertion,
+// by a clock of their own, and most start a goroutine; here a use extends the
+// time, the clock is the caller's, and what a request learns depends on what is
+// bound at that moment, which is one step under one lock.
+type Sessions struct {
+	max int
+
+	mu      sync.RWMutex
+	all     map[sessionKey]*session
+	ring    session           // its next is the one used last, its prev the first to go
+	forgets uint64            // how often forget was called
+	last    map[string]uint64 // forgets after the last one of each ID
+	floor   uint64            // forgets when last was emptied
+}
+
+// sessionKey keeps sessions of different scopes apart. (Tenants are in the
+// session's key already.) Prompt.Scope would have to be allocated.
+type sessionKey struct{ model, adapter, salt, session string }
+
+func keyOf(p *router.Prompt) (sessionKey, bool) {
+	return sessionKey{p.Model, p.Adapter, p.Salt, p.Session},
+		p.Session != "" && len(p.Model)+len(p.Adapter)+len(p.Salt)+len(p.Session) <= maxKey
+}
+
+// clone copies what may be part of a large body.
+func (k sessionKey) clone() sessionKey {
+	return sessionKey{strings.Clone(k.model), strings.Clone(k.adapter), strings.Clone(k.salt), strings.Clone(k.session)}
+}
+
+type session struct {
+	key        sessionKey
+	id         string // the target's
+	expires    time.Time
+	forgets    uint64 // Sessions.forgets when it was bound
+	served     bool   // the target has shown a token since it was bound
+	byHand     int    // requests under way that were recorded without a memo
+	prev, next *session
+}
+
+// NewSessions returns a table for up to max sessions; 0 means 100,000.
+func NewSessions(max int) (*Sessions, error) {
+	if max < 0 {
+		return nil, fmt.Errorf("pipeline: MaxSessions is %d; it must not be negative", max)
+	}
+	if max == 0 {
+		max = defaultSessions
+	}
+	s := &Sessions{max: max, all: make(map[sessionKey]*session), last: make(map[string]uint64)}
+	s.ring.prev, s.ring.next = &s.ring, &s.ring
+	return s, nil
+}
+
+// Len returns how many sessions are remembered, those among them that are past
+// their time or whose target was forgotten, and still take room.
+func (s *Sessions) Len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.all)
+}
+
+// target returns the ID of the target that k is bound to. It changes nothing.
+func (s *Sessions) target(k sessionKey, now time.Time) (id string, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if e := s.at(k, now); e != nil {
+		return e.id, true
+	}
+	return "", false
+}
+
+func (s *Sessions) at(k sessionKey, now time.Time) *session {
+	if e := s.all[k]; e != nil && !now.After(e.expires) && !s.forgotten(e.id, e.forgets) {
+		return e
+	}
+	return nil
+}
+
+// forgotten reports whether id was forgotten, or may have been, after the given
+// number of calls.
+func (s *Sessions) forgotten(id string, since uint64) bool {
+	return since < s.floor || s.last[id] > since
+}
+
+// forget voids what is bound to id, in one step. It takes room until it is the
+// one used least recently.
+func (s *Sessions) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgets++
+	if len(s.last) >= maxForgotten {
+		clear(s.last)
+		s.floor = s.forgets
+	}
+	s.last[strings.Clone(id)] = s.forgets
+}
+
+// visit is what a request has to do with its session's binding. One goroutine at
+// a time uses it. The zero visit is one of a request that was not sent.
+type visit struct {
+	stage   router.Stage
+	forgets uint64 // Sessions.forgets when it was sent
+	made    bool   // its Sent made the binding
+}
+
+// record learns from what became of a request of session k to the target id.
+//
+//   - Sent binds a session that is not bound, so that the next request of it,
+//     which may be here before the first token, goes to the same target. A binding
+//     to another target stays: the detour may be for once.
+//   - The first token moves the binding to the target that served.
+//   - A failure that another target might not have had releases the binding to
+//     the target that failed. Any other failure takes back what Sent had made.
+//
+// All that happens to a session extends its time.
+func (s *Sessions) record(v *visit, k sessionKey, id string, o *router.Outcome, now time.Time, ttl time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.at(k, now)
+	switch {
+	case o.Stage == router.Sent && v.stage == 0:
+		v.stage, v.forgets, v.made = router.Sent, s.forgets, e == nil
+		if e == nil {
+			e = s.bind(k, id)
+		}
+	case (o.Stage == router.FirstToken || o.Stage.Final()) && (v.stage == router.Sent || v.stage == router.FirstToken):
+		if !s.forgotten(id, v.forgets) {
+			e = s.learn(v, e, k, id, o)
+		}
+		v.stage = o.Stage
+	default:
+		return
+	}
+	if e != nil {
+		s.touch(e, now.Add(ttl))
+	}
+	s.sweep(now)
+}
+
+// learn returns the binding that is left, nil where none is.
+func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *router.Outcome) *session {
+	mine := e != nil && e.id == id
+	switch {
+	case o.Stage == router.Failed:
+		if mine && (o.Retryable() || v.made && !e.served) {
+			s.drop(e)
+			return nil
+		}
+	case o.Stage == router.FirstToken || o.Stage == router.Finished:
+		// The end of a reply whose first token was seen says nothing new, unless
+		// the binding was lost meanwhile.
+		if !mine && (v.stage == router.Sent || e == nil) {
+			e = s.bind(k, id)
+		}
+		if e.id == id {
+			e.served = true
+		}
+	}
+	return e
+}
+
+// recordByHand is record for a request that carries no visit. That it was sent is
+// known only where the binding says so; so Sent moves it at once.
+func (s *Sessions) recordByHand(k sessionKey, id string, o *router.Outcome, now time.Time, ttl time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.at(k, now)
+	switch {
+	case o.Stage == router.Sent:
+		if e == nil || e.id != id {
+			e = s.bind(k, id)
+		}
+		e.byHand++
+	case e == nil || e.id != id || e.byHand == 0:
+		return
+	case o.Stage == router.FirstToken:
+		e.served = true
+	case o.Stage.Final():
+		e.byHand--
+		e.served = e.served || o.Stage == router.Finished
+		if o.Stage == router.Failed && (o.Retryable() || !e.served && e.byHand == 0) {
+			s.drop(e)
+			return
+		}
+	default:
+		return
+	}
+	s.touch(e, now.Add(ttl))
+	s.sweep(now)
+}
+
+// bind binds k to id anew.
+func (s *Sessions) bind(k sessionKey, id string) *session {
+	e := s.all[k]
+	if e == nil {
+		if len(s.all) >= s.max {
+			s.drop(s.ring.prev)
+		}
+		e = &session{key: k.clone()}
+		s.all[e.key] = e
+	} else {
+		e.unlink()
+		*e = session{key: e.key}
+	}
+	e.id, e.forgets = id, s.forgets
+	e.link(&s.ring)
+	return e
+}
+
+// touch makes e the one used last. A shorter time of another strategy over the
+// same table does not cut it short.
+func (s *Sessions) touch(e *session, expires time.Time) {
+	if expires.After(e.expires) {
+		e.expires = expires
+	}
+	e.unlink()
+	e.link(&s.ring)
+}
+
+// sweep drops up to two sessions past their time, more than one call can add.
+func (s *Sessions) sweep(now time.Time) {
+	for range 2 {
+		if e := s.ring.prev; e != &s.ring && now.After(e.expires) {
+			s.drop(e)
+		}
+	}
+}
+
+func (s *Sessions) drop(e *session) {
+	e.unlink()
+	delete(s.all, e.key)
+}
+
+func (e *session) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
+
+func (e *session) link(after *session) {
+	e.prev, e.next = after, after.next
+	after.next.prev = e
+	after.next = e
+}
