@@ -12,8 +12,9 @@ import (
 	"context"
 	"io"
 	"log"
-	"maps"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 
 	"github.com/warmroute/router"
@@ -24,13 +25,13 @@ import (
 
 func main() {
 	h, err := gateway(os.Args[1:])
-	if err != nil {
-		log.Fatal(err)
+	if err == nil {
+		err = http.ListenAndServe("localhost:8080", h)
 	}
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", h))
+	log.Fatal(err)
 }
 
-func gateway(replicas []string) (http.Handler, error) {
+func gateway(urls []string) (http.Handler, error) {
 	strategy, err := cacheaware.New(cacheaware.Config{})
 	if err != nil {
 		return nil, err
@@ -40,68 +41,52 @@ func gateway(replicas []string) (http.Handler, error) {
 		return nil, err
 	}
 	var members []loadview.Member
-	for _, url := range replicas {
-		members = append(members, loadview.Member{ID: url})
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, loadview.Member{ID: s, Ref: u})
 	}
-	if err := fleet.Set(members); err != nil {
-		return nil, err
-	}
-	return handler{router.New(strategy, fleet, router.Options{})}, nil
+	return handler{router.New(strategy, fleet, router.Options{})}, fleet.Set(members)
 }
 
 type handler struct{ router *router.Router }
 
-func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 32<<20))
+func (h handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 32<<20))
 	if err != nil {
-		http.Error(w, "the body is too large or did not come", http.StatusBadRequest)
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	p, _ := prompt.FromRequest(r.URL.Path, r.Header, body) // not understood: still routed and counted
-	begun := false
-	err = h.router.Do(r.Context(), p, func(ctx context.Context, l *router.Lease) (router.Outcome, error) {
-		out, err := http.NewRequestWithContext(ctx, r.Method, l.Decision().Target.ID+r.URL.RequestURI(), bytes.NewReader(body))
-		if err != nil {
-			return router.Outcome{}, err
-		}
-		out.Header = r.Header
-		resp, err := http.DefaultTransport.RoundTrip(out)
-		if err != nil {
-			return router.Outcome{}, err // another replica gets it
-		}
-		defer resp.Body.Close()
-		o := router.Outcome{Status: resp.StatusCode}
-		if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
-			return o, nil // another replica gets it
-		}
-		begun = true
-		maps.Copy(w.Header(), resp.Header)
-		w.WriteHeader(resp.StatusCode)
+	answered := false
+	p, _ := prompt.FromRequest(req.URL.Path, req.Header, body) // not understood: routed and counted all the same
+	err = h.router.Do(req.Context(), p, func(ctx context.Context, l *router.Lease) (o router.Outcome, err error) {
 		var reply prompt.Reply
-		_, err = io.Copy(stream{w, resp.StatusCode, l}, io.TeeReader(resp.Body, &reply))
+		proxy := httputil.ReverseProxy{FlushInterval: -1} // each event of a stream at once
+		proxy.Rewrite = func(r *httputil.ProxyRequest) {
+			r.SetURL(l.Decision().Target.Ref.(*url.URL))
+			r.Out.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		proxy.ModifyResponse = func(resp *http.Response) error {
+			o.Status = resp.StatusCode
+			if o.Status == http.StatusTooManyRequests || o.Status >= 500 {
+				return &router.StatusError{Status: o.Status} // another replica gets it
+			}
+			answered = true
+			l.FirstToken()
+			resp.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.TeeReader(resp.Body, &reply), resp.Body}
+			return nil
+		}
+		proxy.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, e error) { err = e }
+		proxy.ServeHTTP(w, req.WithContext(ctx))
 		o.Reply = reply.Text()
 		return o, err
 	})
-	switch {
-	case err != nil && begun:
-		panic(http.ErrAbortHandler) // a reply that broke off must not look complete
-	case err != nil:
+	if err != nil && !answered {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}
-}
-
-// stream passes each part of a reply on at once.
-type stream struct {
-	http.ResponseWriter
-	status int
-	lease  *router.Lease
-}
-
-func (s stream) Write(b []byte) (int, error) {
-	if s.status < 300 {
-		s.lease.FirstToken()
-	}
-	n, err := s.ResponseWriter.Write(b)
-	s.ResponseWriter.(http.Flusher).Flush()
-	return n, err
 }
