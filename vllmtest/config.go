@@ -19,6 +19,8 @@ type Config struct {
 	Model string
 	// Adapters are the names of LoRA adapters, which requests name as model.
 	Adapters []string
+	// Dialect is whose metrics the replica serves; "" means VLLM.
+	Dialect Dialect
 
 	// Blocks is the size of the KV cache; 0 means 18,752, at most 4,194,304.
 	Blocks int
@@ -153,6 +155,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Delay > 0 && !c.Instant {
 		return c, fmt.Errorf("vllmtest: Config.Delay: needs Instant")
+	}
+	if _, ok := dialects[c.Dialect]; !ok {
+		return c, fmt.Errorf("vllmtest: Config.Dialect: %q is none", c.Dialect)
 	}
 	for i, a := range c.Adapters {
 		if a == "" || a == c.Model || slices.Contains(c.Adapters[:i], a) {

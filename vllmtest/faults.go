@@ -2,6 +2,7 @@ package vllmtest
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"strconv"
@@ -40,6 +41,11 @@ type Faults struct {
 	// each, have been streamed, if the reply has so many, and in the midst of a
 	// reply that is not streamed; 0: never.
 	CutAfter int
+
+	// HangMetrics and GarbageMetrics are about the metrics page alone, with or
+	// without Probes, and Next does not count them: it is never answered, or is no
+	// metrics page.
+	HangMetrics, GarbageMetrics bool
 }
 
 func (f Faults) check() error {
@@ -92,16 +98,40 @@ func (s *Server) fault(probe bool) Faults {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.faults
-	if f == (Faults{}) || probe && !f.Probes {
+	page := Faults{HangMetrics: f.HangMetrics, GarbageMetrics: f.GarbageMetrics}
+	if f == page || probe && !f.Probes {
 		return Faults{}
 	}
 	if f.Next > 0 {
 		if s.faultsLeft--; s.faultsLeft == 0 {
-			s.faults = Faults{}
+			s.faults = page
 		}
 	}
 	s.faulted++
 	return f
+}
+
+// spoilMetrics applies what is about the metrics page alone. It returns false
+// where the request has been dealt with.
+func (s *Server) spoilMetrics(w http.ResponseWriter, r *http.Request) bool {
+	s.mu.Lock()
+	f, g := s.faults, s.gen
+	if f.HangMetrics || f.GarbageMetrics {
+		s.faulted++
+	}
+	s.mu.Unlock()
+	switch {
+	case f.HangMetrics:
+		select {
+		case <-r.Context().Done():
+		case <-g.ended:
+		}
+		panic(http.ErrAbortHandler)
+	case f.GarbageMetrics:
+		_, _ = io.WriteString(w, "\x00\xff{{{\nvllm:num_requests_running} NaN NaN\n<html>")
+		return false
+	}
+	return true
 }
 
 // spoil applies what can be applied before the request is looked at. It returns

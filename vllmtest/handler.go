@@ -32,7 +32,18 @@ func (s *Server) handler() http.Handler {
 		}
 	}
 	mux.HandleFunc("GET /health", probe(func(http.ResponseWriter, *generation) {}))
-	mux.HandleFunc("GET /metrics", probe(s.metrics))
+	page := func(h func(http.ResponseWriter, *generation)) http.HandlerFunc {
+		h2 := probe(h)
+		return func(w http.ResponseWriter, r *http.Request) {
+			if s.spoilMetrics(w, r) {
+				h2(w, r)
+			}
+		}
+	}
+	mux.HandleFunc("GET "+s.cfg.metricsPath(), page(s.metrics))
+	if s.cfg.Dialect == TensorRT {
+		mux.HandleFunc("GET /metrics", page(s.iterations))
+	}
 	mux.HandleFunc("GET /v1/models", probe(s.models))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, http.StatusNotFound, "Not Found")
@@ -41,6 +52,12 @@ func (s *Server) handler() http.Handler {
 }
 
 func (s *Server) metrics(w http.ResponseWriter, g *generation) {
+	w.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
+	_, _ = w.Write(metricsPage(&s.cfg, s.snapshot(g)))
+}
+
+// snapshot returns what the metrics of g are to say.
+func (s *Server) snapshot(g *generation) snapshot {
 	st := g.engine.snapshot()
 	if s.cfg.Instant {
 		st.running = int(s.inFlight.Load())
@@ -48,8 +65,7 @@ func (s *Server) metrics(w http.ResponseWriter, g *generation) {
 		st.promptTokens = s.n.promptTokens.Load() - g.promptBefore
 		st.outputTokens = s.n.outputTokens.Load() - g.outputBefore
 	}
-	w.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
-	_, _ = w.Write(metricsPage(&s.cfg, st))
+	return st
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *generation) {

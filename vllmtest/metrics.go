@@ -214,8 +214,8 @@ func (e *engine) snapshot() snapshot {
 	return s
 }
 
-// metricsPage writes s as vLLM's /metrics does.
-func metricsPage(cfg *Config, s snapshot) []byte {
+// vllmPage writes s as vLLM's /metrics does.
+func vllmPage(cfg *Config, s snapshot) []byte {
 	p := &page{
 		b:     make([]byte, 0, 40<<10),
 		first: `engine="0",`,
@@ -223,6 +223,7 @@ func metricsPage(cfg *Config, s snapshot) []byte {
 		since: strconv.FormatFloat(float64(s.created.UnixNano())/1e9, 'e', -1, 64),
 	}
 	f := func(n uint64) float64 { return float64(n) }
+	p.processStart(s)
 	p.gauge("vllm:num_requests_running", "Number of requests in the batch.", float64(s.running))
 	p.gauge("vllm:num_requests_waiting", "Number of requests that wait to be scheduled.", float64(s.waiting))
 	p.head("vllm:num_requests_waiting_by_reason", "gauge", "Number of waiting requests by reason.")

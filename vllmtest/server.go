@@ -137,6 +137,10 @@ func (s *Server) Client() *http.Client { return s.client }
 // Addr returns the address that the server listens on, "127.0.0.1:4711".
 func (s *Server) Addr() string { return s.addr }
 
+// MetricsURL returns the address of the metrics page, which is where the dialect
+// has it.
+func (s *Server) MetricsURL() string { return s.URL + s.cfg.metricsPath() }
+
 // listen opens the socket where it is closed. The caller holds lifecycle, or is
 // New.
 func (s *Server) listen() error {
