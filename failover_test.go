@@ -453,40 +453,6 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// No setting makes a wait negative or longer than it says.
-func TestBackoffExtremes(t *testing.T) {
-	for _, o := range []router.Options{
-		{Backoff: math.MaxInt64, MaxBackoff: math.MaxInt64},
-		{Backoff: 1 << 62, MaxBackoff: math.MaxInt64},
-		{Backoff: 1<<61 + 1, MaxBackoff: math.MaxInt64},
-		{Backoff: math.MaxInt64},
-		{Backoff: 1, MaxBackoff: 1},
-		{Backoff: 3, MaxBackoff: 7},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			o.Attempts = 9
-			most := o.MaxBackoff
-			if most == 0 {
-				most = o.Backoff
-			}
-			var infos []router.RetryInfo
-			o.Trace = &router.Trace{Retry: func(_ context.Context, i router.RetryInfo) { infos = append(infos, i) }}
-			// A wait that the clock has no room for is not waited for.
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			waits(t, ctx, o, router.Outcome{Status: 500})
-			if len(infos) == 0 {
-				t.Error("no wait")
-			}
-			for _, i := range infos {
-				if i.Wait < min(o.Backoff, most)/2 || i.Wait > most {
-					t.Errorf("%v waits %v before attempt %d", o.Backoff, i.Wait, i.Attempt+1)
-				}
-			}
-		})
-	}
-}
-
 // A wait that would outlive the request is not begun; one that the client does
 // not live to see ends with it.
 func TestBackoffAndContext(t *testing.T) {

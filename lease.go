@@ -236,7 +236,7 @@ func (l *Lease) retry(ctx context.Context, o Outcome) (*Lease, error) {
 	if err := sleep(ctx, wait); err != nil {
 		return nil, fmt.Errorf("%w (not sent again: %w)", last, err)
 	}
-	exclude := append(l.exclude[:len(l.exclude):len(l.exclude)], l.decision.Target.ID)
+	exclude := append(l.exclude, l.decision.Target.ID) // l.exclude is not used again
 	next, err := l.router.lease(ctx, l.decision.Prompt, exclude, l.attempt+1)
 	if err != nil {
 		return nil, last

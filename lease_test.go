@@ -180,6 +180,57 @@ func TestDoneWaits(t *testing.T) {
 	}
 }
 
+// A context that ends while the choice is made: the request is counted, and
+// settled at once.
+func TestContextEndsInPick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(t, loadview.Config{}, "a")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w := &witness{Strategy: pickFunc(func(ctx context.Context, p router.Prompt, ts []router.Target) (router.Decision, error) {
+			cancel(errGone)
+			return first(ctx, p, ts)
+		}), t: t}
+		l := route(t, router.New(w, v, router.Options{}), ctx)
+		synctest.Wait()
+		wantIdle(t, v)
+		l.Done(router.Outcome{Status: 200})
+		want := []router.Outcome{{Stage: router.Sent}, {Stage: router.Canceled, Err: errGone}}
+		if diff := cmp.Diff(want, w.last().outcomes, cmpopts.EquateErrors()); diff != "" {
+			t.Errorf("recorded (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// watched is a context that never ends and counts who waits for its end.
+type watched struct {
+	context.Context
+	done chan struct{}
+	n    int
+}
+
+func (c *watched) Done() <-chan struct{} { return c.done }
+
+func (c *watched) AfterFunc(func()) func() bool {
+	c.n++
+	return func() bool {
+		c.n--
+		return true
+	}
+}
+
+// A context that outlives its requests does not collect them.
+func TestNothingLeftOnContext(t *testing.T) {
+	c := &watched{Context: t.Context(), done: make(chan struct{})}
+	l := route(t, router.New(first, newPool(ready("a")...), router.Options{}), c)
+	if c.n != 1 {
+		t.Errorf("%d wait for the end of the context", c.n)
+	}
+	l.Done(router.Outcome{})
+	if c.n != 0 {
+		t.Errorf("after Done %d wait for the end of the context", c.n)
+	}
+}
+
 // send that never returns settles its lease, blames nobody and is not held up.
 func TestDoPanics(t *testing.T) {
 	tests := map[string]struct {
