@@ -14,6 +14,7 @@ import (
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/consistenthash"
 	"github.com/warmroute/router/strategy/leastload"
+	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/poweroftwo"
 	"github.com/warmroute/router/strategy/random"
 	"github.com/warmroute/router/strategy/roundrobin"
@@ -24,6 +25,7 @@ var strategies = map[string]func() (router.Strategy, error){
 	cacheaware.Name:     func() (router.Strategy, error) { return cacheaware.New(cacheaware.Config{}) },
 	consistenthash.Name: func() (router.Strategy, error) { return consistenthash.New(consistenthash.Config{}) },
 	leastload.Name:      func() (router.Strategy, error) { return leastload.New(leastload.Config{}) },
+	leastwork.Name:      func() (router.Strategy, error) { return leastwork.New(leastwork.Config{}) },
 	poweroftwo.Name:     func() (router.Strategy, error) { return poweroftwo.New(poweroftwo.Config{}) },
 	random.Name:         func() (router.Strategy, error) { return random.New(random.Config{}) },
 	roundrobin.Name:     func() (router.Strategy, error) { return roundrobin.New(roundrobin.Config{}) },
@@ -102,12 +104,12 @@ func newRouter(strategy string, members []loadview.Member, view loadview.Config,
 	if err != nil {
 		return nil, nil, err
 	}
+	var r *router.Router // made before the first member can leave
+	view.Trace.Forget = func(id string) { r.Forget(id) }
 	v, err := loadview.New(view)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := v.Set(members); err != nil {
-		return nil, nil, err
-	}
-	return router.New(s, v, o), v, nil
+	r = router.New(s, v, o)
+	return r, v, v.Set(members)
 }
