@@ -1,10 +1,10 @@
-// Command minimal is a gateway in one page: it sends each request to the replica
-// that can answer soonest.
+// Command minimal is the smallest gateway that is one: it sends each request to
+// the replica that can answer soonest, streams, counts and fails over.
 //
 //	minimal http://vllm-1:8000 http://vllm-2:8000
 //
-// It fails over, streams and counts, and leaves limits, timeouts and shutdown to
-// examples/gateway.
+// It leaves limits, timeouts, shutdown and what a reply adds to the conversation
+// to examples/gateway.
 package main
 
 import (
@@ -24,14 +24,16 @@ import (
 )
 
 func main() {
-	h, err := gateway(os.Args[1:])
+	g, err := newGateway(os.Args[1:])
 	if err == nil {
-		err = http.ListenAndServe("localhost:8080", h)
+		err = http.ListenAndServe("localhost:8080", g)
 	}
 	log.Fatal(err)
 }
 
-func gateway(urls []string) (http.Handler, error) {
+type gateway struct{ *router.Router }
+
+func newGateway(urls []string) (*gateway, error) {
 	strategy, err := cacheaware.New(cacheaware.Config{})
 	if err != nil {
 		return nil, err
@@ -48,12 +50,10 @@ func gateway(urls []string) (http.Handler, error) {
 		}
 		members = append(members, loadview.Member{ID: s, Ref: u})
 	}
-	return handler{router.New(strategy, fleet, router.Options{})}, fleet.Set(members)
+	return &gateway{router.New(strategy, fleet, router.Options{})}, fleet.Set(members)
 }
 
-type handler struct{ router *router.Router }
-
-func (h handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (g *gateway) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 32<<20))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -61,29 +61,24 @@ func (h handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	answered := false
 	p, _ := prompt.FromRequest(req.URL.Path, req.Header, body) // not understood: routed and counted all the same
-	err = h.router.Do(req.Context(), p, func(ctx context.Context, l *router.Lease) (o router.Outcome, err error) {
-		var reply prompt.Reply
-		proxy := httputil.ReverseProxy{FlushInterval: -1} // each event of a stream at once
-		proxy.Rewrite = func(r *httputil.ProxyRequest) {
-			r.SetURL(l.Decision().Target.Ref.(*url.URL))
-			r.Out.Body = io.NopCloser(bytes.NewReader(body))
+	err = g.Do(req.Context(), p, func(ctx context.Context, l *router.Lease) (o router.Outcome, err error) {
+		proxy := httputil.ReverseProxy{
+			FlushInterval: -1, // each event of a stream at once
+			Rewrite: func(r *httputil.ProxyRequest) {
+				r.SetURL(l.Decision().Target.Ref.(*url.URL))
+				r.Out.Body = io.NopCloser(bytes.NewReader(body))
+			},
+			ModifyResponse: func(resp *http.Response) error {
+				if o.Status = resp.StatusCode; o.Status == http.StatusTooManyRequests || o.Status >= 500 {
+					return &router.StatusError{Status: o.Status} // another replica gets it
+				}
+				answered = true
+				l.FirstToken()
+				return nil
+			},
+			ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e },
 		}
-		proxy.ModifyResponse = func(resp *http.Response) error {
-			o.Status = resp.StatusCode
-			if o.Status == http.StatusTooManyRequests || o.Status >= 500 {
-				return &router.StatusError{Status: o.Status} // another replica gets it
-			}
-			answered = true
-			l.FirstToken()
-			resp.Body = struct {
-				io.Reader
-				io.Closer
-			}{io.TeeReader(resp.Body, &reply), resp.Body}
-			return nil
-		}
-		proxy.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, e error) { err = e }
 		proxy.ServeHTTP(w, req.WithContext(ctx))
-		o.Reply = reply.Text()
 		return o, err
 	})
 	if err != nil && !answered {

@@ -22,7 +22,7 @@ func TestMinimal(t *testing.T) {
 		replicas = append(replicas, s)
 		urls = append(urls, s.URL)
 	}
-	h, err := gateway(urls)
+	h, err := newGateway(urls)
 	if err != nil {
 		t.Fatal(err)
 	}
