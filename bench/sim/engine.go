@@ -411,7 +411,10 @@ func (e *engine) advanceMixed() {
 }
 
 // kill empties the engine, cache and all, and returns what it had.
-func (e *engine) kill() []*seq {
+func (e *engine) kill(now instant) []*seq {
+	if e.busy {
+		e.busyTime += now - e.start
+	}
 	var lost []*seq
 	for _, s := range e.running {
 		e.release(s)

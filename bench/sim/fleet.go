@@ -446,7 +446,7 @@ func (f *fleet) happen(i int) {
 		if !e.alive {
 			return
 		}
-		for _, s := range e.kill() {
+		for _, s := range e.kill(f.now) {
 			f.failed(int(s.req), errReset)
 		}
 		if ev.Down > 0 {
