@@ -137,7 +137,14 @@ func noTarget(targets []router.Target) error {
 // choose returns the index of the candidate to take.
 func (s *Strategy) choose(ctx context.Context, r *room) int {
 	rand := s.cfg.Rand()
-	if s.cfg.Selector != nil && !r.pin {
+	if r.pin { // nothing was scored
+		for i := range r.offer.Targets {
+			if s.pinned(r, i) {
+				return i
+			}
+		}
+	}
+	if s.cfg.Selector != nil {
 		if i := s.cfg.Selector.Select(ctx, &r.offer, r.means(s.weights), rand); i >= 0 && i < len(r.offer.Targets) {
 			return i
 		}
@@ -145,9 +152,6 @@ func (s *Strategy) choose(ctx context.Context, r *room) int {
 	tie := pick.Tie{Seed: rand}
 	top := -1
 	for i := range r.offer.Targets {
-		if r.pin && !s.pinned(r, i) {
-			continue
-		}
 		c := 1
 		if top >= 0 {
 			c = s.compare(r, i, top)

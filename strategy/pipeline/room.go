@@ -46,8 +46,10 @@ func (s *Strategy) look(ctx context.Context, r *room, p *router.Prompt, targets 
 	if len(r.offer.Targets) == 0 {
 		return false
 	}
-	s.rate(ctx, r, trace)
 	s.session(r, p)
+	if !r.pin || r.explain {
+		s.rate(ctx, r, trace)
+	}
 	return true
 }
 

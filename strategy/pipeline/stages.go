@@ -45,7 +45,8 @@ type FilterFunc func(ctx context.Context, o *Offer, keep []bool)
 // Filter calls f.
 func (f FilterFunc) Filter(ctx context.Context, o *Offer, keep []bool) { f(ctx, o, keep) }
 
-// Scorer judges candidates. It is called as a Filter is, once for all targets.
+// Scorer judges candidates. It is called as a Filter is, once for all targets, but
+// by Pick only where no session decides.
 type Scorer interface {
 	// Score sets scores[i] to what speaks for o.Targets[i], from 0, where nothing
 	// does and where scores[i] is before, to 1. Anything else counts as the
