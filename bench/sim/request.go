@@ -1,0 +1,176 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/bench/trace"
+)
+
+// send makes one attempt.
+func (f *fleet) send(i int) {
+	r, t := &f.reqs[i], &f.cfg.Workload.Requests[i]
+	if r.attempts == 0 {
+		r.prompt = router.Prompt{Model: "bench", Session: t.Session}
+		if !f.cfg.Policy.NoText {
+			r.prompt.Text = t.PromptText()
+		}
+		if f.cfg.Tokens {
+			r.prompt.Tokens = tokenIDs(t)
+		}
+	}
+	r.attempts++
+	g := f.gates[r.gate]
+	l, err := g.router.Route(context.Background(), r.prompt, r.exclude...)
+	if err != nil {
+		if !errors.Is(err, router.ErrNoTarget) {
+			f.err = fmt.Errorf("sim: %s: request %d: %w", f.cfg.Policy.Name, i, err)
+		}
+		f.res.Lost++
+		f.end(i)
+		return
+	}
+	if r.attempts > 1 {
+		f.res.Retries++
+	}
+	k := l.Decision().Target.Ref.(int)
+	r.lease, r.replica = l, int32(k)
+	g.inFlight[k]++
+	f.res.PerReplica[k].Requests++
+	e := f.engines[k]
+	size := f.cfg.Calibration.BlockSize
+	switch {
+	case !e.alive:
+		f.failed(i, errRefused)
+		return
+	case !e.fits(t.Input, t.Output):
+		g.inFlight[k]--
+		l.Done(router.Outcome{Status: 400, Err: errTooLong})
+		f.res.Rejected++
+		f.end(i)
+		return
+	}
+	r.ideal, r.pooled = f.idealHit(f.hashes[i], t.Input, size)
+	before := e.epoch
+	e.submit(f.now, &seq{req: int32(i), hashes: f.hashes[i], prompt: t.Input, output: t.Output})
+	if e.epoch != before {
+		f.watch(k)
+	}
+}
+
+var (
+	errRefused = errors.New("sim: connection refused")
+	errReset   = errors.New("sim: connection reset")
+	errTooLong = errors.New("sim: longer than the cache of a replica")
+)
+
+// tokenIDs are the bytes of the text, four to an id.
+func tokenIDs(t *trace.Request) []uint32 {
+	text := t.PromptText()
+	ids := make([]uint32, 0, t.Input)
+	var b [4]byte
+	for len(text) > 0 {
+		n := copy(b[:], text)
+		clear(b[n:])
+		ids = append(ids, binary.LittleEndian.Uint32(b[:]))
+		text = text[n:]
+	}
+	return ids
+}
+
+// idealHit is what the infinite cache, and the pooled one, have of a prompt that
+// is sent now. They have the whole of it, reply included, from then on.
+func (f *fleet) idealHit(hashes []uint64, prompt, size int) (ideal, pooled int) {
+	usable := min((prompt-1)/size, len(hashes))
+	for ideal < usable {
+		if _, ok := f.seen[hashes[ideal]]; !ok {
+			break
+		}
+		ideal++
+	}
+	for pooled < ideal && f.pooled.has(hashes[pooled]) {
+		pooled++
+	}
+	for _, h := range hashes[ideal:] {
+		f.seen[h] = struct{}{}
+	}
+	for i := len(hashes) - 1; i >= 0; i-- { // the end goes first
+		f.pooled.put(hashes[i])
+	}
+	return ideal * size, pooled * size
+}
+
+func (f *fleet) firstToken(s *seq) {
+	r := &f.reqs[s.req]
+	r.first = f.now
+	if s.cached > r.ideal {
+		f.err = fmt.Errorf("sim: %s: request %d found %d tokens where an infinite cache has %d", f.cfg.Policy.Name, s.req, s.cached, r.ideal)
+	}
+	r.lease.FirstToken()
+	p := &f.res.PerReplica[r.replica]
+	p.PromptTokens += int64(s.prompt)
+	p.CachedTokens += int64(s.cached)
+	f.res.PromptTokens += int64(s.prompt)
+	f.res.CachedTokens += int64(s.cached)
+	f.res.LoadedTokens += int64(s.loaded)
+	f.res.IdealShare += float64(r.ideal) // sums until the end
+	f.res.PooledShare += float64(r.pooled)
+	f.timeline.first(r.arrived, f.now, s.prompt, s.cached)
+}
+
+func (f *fleet) finished(s *seq) {
+	i := int(s.req)
+	r, t := &f.reqs[i], &f.cfg.Workload.Requests[i]
+	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: s.prompt, CachedTokens: s.cached, OutputTokens: s.made}
+	if !f.cfg.Policy.NoText {
+		o.Reply = t.KnownReply()
+	}
+	f.gates[r.gate].inFlight[r.replica]--
+	r.lease.Done(o)
+	f.res.Finished++
+	f.res.OutputTokens += int64(s.made)
+	f.end(i)
+}
+
+// failed settles an attempt as Router.Do would, and tries again where that would.
+func (f *fleet) failed(i int, err error) {
+	r := &f.reqs[i]
+	f.gates[r.gate].inFlight[r.replica]--
+	r.lease.Done(router.Outcome{Stage: router.Failed, Err: err})
+	switch {
+	case r.first != 0:
+		f.res.Broken++
+		f.end(i)
+	case r.attempts >= f.cfg.Attempts:
+		f.res.Lost++
+		f.end(i)
+	default:
+		r.exclude = append(slices.Clip(r.exclude), f.ids[r.replica])
+		r.lease = nil
+		f.post(event{at: f.now + f.backoff(r.attempts), kind: evRetry, index: int32(i)})
+	}
+}
+
+// backoff is that of router.Options: half of 25 ms to the whole, twice as long
+// each time, at most a second.
+func (f *fleet) backoff(attempt int) instant {
+	b := min(at(25*time.Millisecond)<<min(attempt-1, 10), second)
+	return b/2 + instant(f.rand.Int64N(int64(b/2)))
+}
+
+// end lets the followers of a request come, whatever became of it.
+func (f *fleet) end(i int) {
+	r := &f.reqs[i]
+	r.prompt, r.lease, r.exclude = router.Prompt{}, nil, nil
+	f.timeline.done(i, r, f.now)
+	f.left--
+	f.res.Time = f.now.seconds()
+	for _, k := range f.after[i] {
+		f.post(event{at: f.now + at(f.cfg.Workload.Requests[k].Think), kind: evArrive, index: k})
+	}
+}
