@@ -118,7 +118,8 @@ func (r *Router) pick(ctx context.Context, p Prompt, targets []Target, exclude [
 	if e, ok := err.(*NoTargetError); ok || err == ErrNoTarget {
 		// The strategy could count only what it was offered.
 		none := noTarget(targets, exclude)
-		if e != nil {
+		if e != nil { // and what its filters ruled out
+			none.Excluded += e.Excluded
 			none.RetryAfter = e.RetryAfter
 		}
 		return Decision{}, none

@@ -320,8 +320,8 @@ var ErrNoTarget = errors.New("router: no target")
 // is ErrNoTarget.
 type NoTargetError struct {
 	// Offered is the number of targets that the fleet offered, Excluded how many
-	// of them the caller had ruled out, NotReady how many of the rest were not
-	// Ready.
+	// of them the caller, or a filter of the strategy, had ruled out, NotReady how
+	// many of those left to the strategy were not Ready.
 	Offered, Excluded, NotReady int
 	// RetryAfter is when the first of the fleet's targets may be Ready again,
 	// excluded ones among them, as far as the fleet knows; 0: unknown.

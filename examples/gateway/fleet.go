@@ -15,6 +15,7 @@ import (
 	"github.com/warmroute/router/strategy/consistenthash"
 	"github.com/warmroute/router/strategy/leastload"
 	"github.com/warmroute/router/strategy/leastwork"
+	"github.com/warmroute/router/strategy/pipeline"
 	"github.com/warmroute/router/strategy/poweroftwo"
 	"github.com/warmroute/router/strategy/random"
 	"github.com/warmroute/router/strategy/roundrobin"
@@ -26,6 +27,7 @@ var strategies = map[string]func() (router.Strategy, error){
 	consistenthash.Name: func() (router.Strategy, error) { return consistenthash.New(consistenthash.Config{}) },
 	leastload.Name:      func() (router.Strategy, error) { return leastload.New(leastload.Config{}) },
 	leastwork.Name:      func() (router.Strategy, error) { return leastwork.New(leastwork.Config{}) },
+	pipeline.Name:       func() (router.Strategy, error) { return pipeline.New(pipeline.Config{}) },
 	poweroftwo.Name:     func() (router.Strategy, error) { return poweroftwo.New(poweroftwo.Config{}) },
 	random.Name:         func() (router.Strategy, error) { return random.New(random.Config{}) },
 	roundrobin.Name:     func() (router.Strategy, error) { return roundrobin.New(roundrobin.Config{}) },
