@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"runtime/pprof"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	spareCollections()
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case err == nil:
@@ -47,7 +49,7 @@ func (o *options) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.workloads, "workload", "", "comma-separated `names`, or files of traces; default: "+strings.Join(defaultWorkloads, ", "))
 	f.StringVar(&o.rates, "rate", "", "comma-separated `loads`, in the workload's unit; default: three below saturation")
-	f.StringVar(&o.policies, "policies", "", "comma-separated `names`; default: all")
+	f.StringVar(&o.policies, "policies", "", "comma-separated `names`, or all; default: "+strings.ReplaceAll(defaultPolicies, ",", ", "))
 	f.StringVar(&o.seeds, "seeds", "5", "how many seeds, from 1 on, or a comma-separated `list`")
 	f.IntVar(&o.replicas, "replicas", 0, "how many replicas; 0: the workload's own number, mostly 8")
 	f.StringVar(&o.gateways, "gateways", "1", "comma-separated `numbers` of gateways that share nothing")
@@ -64,6 +66,17 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.against, "against", "", "the policy, or the `file` of -json, that -from is compared with")
 	f.BoolVar(&o.list, "list", false, "list workloads, policies and calibrations")
 	return f
+}
+
+// spareCollections lets the heap grow before it is collected: runs make and drop
+// much text. What the environment says goes first.
+func spareCollections() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(3 << 30)
+	}
 }
 
 func run(ctx context.Context, args []string, out, log io.Writer) (err error) {

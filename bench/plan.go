@@ -16,9 +16,9 @@ import (
 	"github.com/warmroute/router/bench/trace"
 )
 
-// defaultWorkloads finish within two minutes on two cores, with all policies.
+// defaultWorkloads finish within two minutes on two cores, with defaultPolicies.
 // Recorded ones that are not there are left out, and it is said.
-var defaultWorkloads = []string{"mooncake-conversation", "chat", "b2b-saas"}
+var defaultWorkloads = []string{"mooncake-conversation", "b2b-saas", "agents"}
 
 // plan is what is to be run.
 type plan struct {

@@ -37,10 +37,18 @@ func policies() []sim.Policy {
 	return append(own, others()...)
 }
 
-// choose returns the policies that names lists, all for "".
+// defaultPolicies are those of the field that people choose between, so that the
+// command is done within two minutes.
+const defaultPolicies = leastwork.Name + "," + cacheaware.Name + "," + leastload.Name + "," + roundrobin.Name +
+	",sglang_threshold,chwbl,llmd_weighted,lmetric,dynamo"
+
+// choose returns the policies that names lists.
 func choose(names string) ([]sim.Policy, error) {
 	all := policies()
-	if names == "" {
+	switch names {
+	case "":
+		names = defaultPolicies
+	case "all":
 		return all, nil
 	}
 	var out []sim.Policy

@@ -19,7 +19,7 @@ func Recorded(dir string) []Source {
 		replay("mooncake-conversation", "chat of Kimi's users, 12,031 requests in 59 min (Mooncake, FAST '25)",
 			at("mooncake/conversation_trace.jsonl"), []float64{1, 1.5, 2}, Mooncake),
 		replay("mooncake-synthetic", "public multi-turn and long-document data, 3,993 requests in 17 min (Mooncake, FAST '25)",
-			at("mooncake/synthetic_trace.jsonl"), []float64{1, 2, 3}, Mooncake),
+			at("mooncake/synthetic_trace.jsonl"), []float64{1, 1.5, 2}, Mooncake),
 		replay("azure-conv", "arrivals and lengths of chat, 19,366 requests in 58 min, nothing shared (Azure, Splitwise, ISCA '24)",
 			at("azure/AzureLLMInferenceTrace_conv.csv"), []float64{2, 4, 6}, Azure),
 		replay("azure-code", "arrivals and lengths of code completion, 8,819 requests in 57 min, nothing shared (Azure, Splitwise, ISCA '24)",
