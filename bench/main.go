@@ -72,10 +72,10 @@ func (o *options) flags() *flag.FlagSet {
 // much text. What the environment says goes first.
 func spareCollections() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
+		debug.SetGCPercent(200)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(3 << 30)
+		debug.SetMemoryLimit(2 << 30)
 	}
 }
 

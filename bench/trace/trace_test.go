@@ -3,6 +3,7 @@ package trace
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -92,11 +93,11 @@ func TestGenerated(t *testing.T) {
 				t.Fatal(err)
 			}
 			again, _ := s.Build(rate, 1)
-			if !cmp.Equal(w.Requests, again.Requests) {
+			if !reflect.DeepEqual(w.Requests, again.Requests) {
 				t.Error("the same seed gives another workload")
 			}
 			other, _ := s.Build(rate, 2)
-			if cmp.Equal(w.Requests, other.Requests) {
+			if reflect.DeepEqual(w.Requests, other.Requests) {
 				t.Error("another seed gives the same workload")
 			}
 			for i := 1; i < len(s.Rates); i++ {
