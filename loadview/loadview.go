@@ -42,6 +42,15 @@
 //     Snapshot, or a Choose that takes another member or none) uses nothing up.
 //     Other requests that reach the member meanwhile, because somebody else chose
 //     for them, decide nothing.
+//
+// # What the engines say
+//
+// [View.Run] reads the metrics page of each member that has a Member.Metrics and
+// probes those with a Member.Health. From the page comes Load.Queued: what the
+// engine has beyond what this process sent, so gateways over one fleet see each
+// other. It is as old as the page, so it helps where requests last longer than
+// Scrape.Interval; engines that count only now and then (SGLang, every so many
+// steps) make it older still. [View.Engine] has the rest, for filters.
 package loadview
 
 import (

@@ -63,31 +63,23 @@ func (c *client) scrape(ctx context.Context, s *source, h *history) {
 	// A page without the load may say that the engine was restarted all the same.
 	restarted := p.Dialect != noDialect && h.restarted(&p)
 	h.failed = err != nil
-	if !v.report(s, &p, err) {
-		return
-	}
-	if restarted {
+	taken, changed := v.report(s, &p, err)
+	if taken && restarted {
 		v.Forget(m.id)
 	}
-	old := m.trouble.Load()
-	switch {
-	case err != nil:
-		m.trouble.Store(&err)
-	case old != nil:
-		m.trouble.Store(nil)
-	}
-	if f := v.cfg.Trace.ScrapeChanged; f != nil && (err != nil) != (old != nil) {
+	if f := v.cfg.Trace.ScrapeChanged; f != nil && changed {
 		f(m.id, err)
 	}
 }
 
-// report takes over what a scrape found, unless the member is another by now.
-func (v *View) report(s *source, p *page, err error) bool {
+// report takes over what a scrape found, unless the member is another by now, and
+// says whether it began or ceased to fail.
+func (v *View) report(s *source, p *page, err error) (taken, changed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	m := s.member
 	if m.gone || m.source != s {
-		return false
+		return false, false
 	}
 	if p.Dialect != noDialect {
 		p.read = v.now()
@@ -97,5 +89,11 @@ func (v *View) report(s *source, p *page, err error) bool {
 		others := int64(p.Running) + int64(p.Waiting) - m.peak
 		v.putQueued(m, max(others, 0), max(p.read+v.cfg.Scrape.StaleAfter, time.Duration(1)))
 	}
-	return true
+	old := m.trouble.Load()
+	if err == nil {
+		m.trouble.Store(nil)
+	} else {
+		m.trouble.Store(&err)
+	}
+	return true, (err != nil) != (old != nil)
 }
