@@ -99,7 +99,8 @@ func saturated(samples []Sample, replicas int) bool {
 }
 
 func (f *fleet) result() *Result {
-	r := &f.res
+	r := new(Result) // a copy: a pointer into f would keep the whole fleet alive
+	*r = f.res
 	c := f.cfg
 	r.Workload, r.Policy, r.Rate, r.Seed = c.Workload.Name, c.Policy.Name, c.Rate, c.Seed
 	r.Replicas, r.Gateways, r.Calibration = c.Replicas, c.Gateways, c.Calibration.Name
