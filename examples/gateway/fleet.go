@@ -72,6 +72,18 @@ func (t *targets) Set(s string) error {
 	return nil
 }
 
+// watch makes loadview read the targets' pages.
+func (t targets) watch(metrics, health bool) {
+	for i := range t {
+		if metrics {
+			t[i].Metrics = t[i].ID + "/metrics"
+		}
+		if health {
+			t[i].Health = t[i].ID + "/health"
+		}
+	}
+}
+
 func parseTarget(s string) (loadview.Member, error) {
 	var m loadview.Member
 	address, weight, weighted := s, "", false

@@ -53,6 +53,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		demo     = fs.Bool("demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
 		maxText  = fs.Int("max-text", 0, "`bytes` of a prompt that are matched (0: all)")
 	)
+	scrape := fs.Duration("scrape", 0, "how often to read each target's /metrics for what other gateways sent it (0: never)")
+	probe := fs.Duration("probe", 0, "how often to ask each target's /health (0: never; what requests tell is always used)")
 	fs.SetOutput(stderr)
 	fs.Var(&members, "target", "`URL[=weight]` of a replica; give one for each")
 	fs.IntVar(&options.Attempts, "attempts", 3, "most targets that one request is sent to")
@@ -80,8 +82,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errors.New("-attempts is less than 1")
 	case *maxText < 0:
 		return errors.New("-max-text is negative")
+	case *scrape < 0 || *probe < 0:
+		return errors.New("-scrape or -probe is negative")
 	}
-	r, _, err := newRouter(*strategy, members, loadview.Config{}, options)
+	members.watch(*scrape > 0, *probe > 0)
+	view := loadview.Config{Scrape: loadview.Scrape{Interval: *scrape}, Probe: loadview.Probe{Interval: *probe}}
+	r, v, err := newRouter(*strategy, members, view, options)
 	if err != nil {
 		return err
 	}
@@ -96,7 +102,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	serve.log.Info("listening", "address", ln.Addr().String(), "strategy", *strategy, "targets", len(members))
-	return serve.run(ctx, ln, h)
+	watching, stop := context.WithCancel(context.Background()) // to the last reply, beyond ctx
+	watched := make(chan error, 1)
+	go func() { watched <- v.Run(watching) }()
+	err = serve.run(ctx, ln, h)
+	stop()
+	<-watched // stop is all that ends it
+	return err
 }
 
 // server runs a Handler until its ctx is done.
