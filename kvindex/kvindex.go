@@ -1,0 +1,271 @@
+// Package kvindex knows which targets hold how many of a prompt's KV blocks, as
+// the engines' own events say.
+//
+// [Decode] reads the messages of vLLM, SGLang and what speaks like them, in all
+// of their forms. [Index.Apply] takes them target by target, in order, and
+// [Index.Match] tells how many leading tokens of a prompt each target can reuse.
+//
+// Prompts are matched by their tokens. An engine's block hashes only find its
+// blocks again, so no hash algorithm, seed or block size has to agree with
+// anything, and what two targets or two models call their blocks never mixes.
+// Token ids have to come from the engine's own tokenizer and chat template.
+//
+// Match takes no lock and never waits for Apply. A target whose stream cannot be
+// trusted is told apart from one that holds nothing.
+package kvindex
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// Config is what an Index is made of. The zero Config is the documented default.
+type Config struct {
+	// MaxBlocks is the greatest number of blocks that are kept for one target.
+	// Beyond it the prompts that were stored, or extended, least recently lose
+	// their last blocks first. 0 means 1,000,000. A duplicate copy, and a block
+	// that is resident in several groups or media, counts once.
+	MaxBlocks int
+	// MaxOrphans is the greatest number of blocks of one target that are kept
+	// though the block before them is not known; the oldest go first. 0 means
+	// 65,536.
+	MaxOrphans int
+	// Set says that one Removed ends all copies of a block. By default copies are
+	// counted, as vLLM announces each removal of a physical copy.
+	Set bool
+	// HostCredit is what a block that is resident in the host's memory alone is
+	// worth beside one on the device: 0, the default, leaves the host's memory
+	// out, and 1 counts both alike. Match rounds what comes of it down to whole
+	// blocks. It is between 0 and 1, and targets with sliding windows have none.
+	HostCredit float64
+	// Trace is told what happens to the targets' streams.
+	Trace Trace
+}
+
+// Trace has hooks, each of which may be nil. They are called by the goroutine
+// that calls Apply, Reset and so on, after the call has done its work, and
+// without a lock: they may call the Index.
+type Trace struct {
+	// Gap tells of a message that did not follow the last one.
+	Gap func(id string, last, seq uint64)
+	// Restart tells of a sequence that started over.
+	Restart func(id string, last, seq uint64)
+	// BlockSize tells of a target whose blocks have another size now, in tokens,
+	// which made what was known of it void.
+	BlockSize func(id string, was, is int)
+}
+
+// ErrGap is what Apply returns for a message that does not follow the last one.
+var ErrGap = errors.New("kvindex: messages are missing before this one")
+
+// ErrTooManyTargets is what Apply returns for a target beyond the 65,536th.
+var ErrTooManyTargets = errors.New("kvindex: too many targets")
+
+const maxTargets = 1 << 16
+
+// Index is the index. Its methods are safe for concurrent use. Match and Trusted
+// never wait; the others wait for one another. The messages of one target must be
+// applied one after another, in their order.
+type Index struct {
+	cfg     Config
+	secrets *secrets
+
+	// Read without a lock.
+	roots  node                               // its children are the roots, by key
+	states atomic.Pointer[[]atomic.Uint64]    // by slot
+	shapes atomic.Pointer[[]shape]            // of the targets
+	gen    atomic.Uint64                      // of ids
+	known  [8]atomic.Pointer[resolution]      // of Match
+	turn   atomic.Uint32                      // the next of known to replace
+	ids    atomic.Pointer[map[string]*target] // never changed, replaced
+
+	mu      sync.Mutex
+	slots   []*target // nil: vacant
+	vacant  []uint32
+	uses    map[shape]int // targets of each shape
+	nodes   int
+	waiting []uint64 // hashes for which orphans wait, of the event that is being applied
+	keys    []uint64 // scratch: the fingerprints of an event's blocks
+	lost    Counters // of targets that were forgotten
+}
+
+// New returns an empty Index. A value that makes no sense is an error that names
+// the field.
+func New(cfg Config) (*Index, error) {
+	var errs []error
+	if cfg.MaxBlocks < 0 || cfg.MaxBlocks > maxBlocks {
+		errs = append(errs, fmt.Errorf("kvindex: MaxBlocks is %d; it must be between 0 and %d", cfg.MaxBlocks, maxBlocks))
+	}
+	if cfg.MaxOrphans < 0 {
+		errs = append(errs, fmt.Errorf("kvindex: MaxOrphans is %d; it must not be negative", cfg.MaxOrphans))
+	}
+	if !(cfg.HostCredit >= 0 && cfg.HostCredit <= 1) { // NaN is neither
+		errs = append(errs, fmt.Errorf("kvindex: HostCredit is %v; it must be between 0 and 1", cfg.HostCredit))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if cfg.MaxBlocks == 0 {
+		cfg.MaxBlocks = 1_000_000
+	}
+	if cfg.MaxOrphans == 0 {
+		cfg.MaxOrphans = 1 << 16
+	}
+	x := &Index{cfg: cfg, secrets: newSecrets(), uses: make(map[shape]int)}
+	x.states.Store(new([]atomic.Uint64))
+	x.shapes.Store(new([]shape))
+	x.ids.Store(&map[string]*target{})
+	return x, nil
+}
+
+// maxBlocks keeps the numbers of holds within their bits even where every block
+// has a hold of its own.
+const maxBlocks = 1 << 24
+
+// Apply takes one message of a target. The first may have any seq. The one after
+// the last is applied. A later one is ErrGap: nothing of it is applied, and the
+// target is not trusted until all up to it has been applied, or Reset is called.
+// One at or below the last means that the engine started over: what the target
+// held is forgotten, then it is applied. Whoever merges a replay with live
+// messages drops the doubles before.
+//
+// Apply keeps nothing of b.
+func (x *Index) Apply(id string, seq uint64, b Batch) error {
+	x.mu.Lock()
+	t, err := x.admit(id)
+	if err != nil {
+		x.mu.Unlock()
+		return err
+	}
+	last := t.last
+	was := t.shape
+	switch {
+	case !t.begun:
+	case seq <= last:
+		t.counts.Restarts++
+		x.restart(t)
+	case seq-last > 1:
+		t.counts.Gaps++
+		if !t.missing || seq > t.until {
+			t.until = seq
+		}
+		t.missing = true
+		x.announce(t)
+		x.mu.Unlock()
+		if f := x.cfg.Trace.Gap; f != nil {
+			f(id, last, seq)
+		}
+		return ErrGap
+	}
+	restarted := t.begun && seq <= last
+	t.begun, t.last = true, seq
+	if t.missing && seq >= t.until {
+		t.missing = false
+	}
+	t.counts.Batches++
+	t.counts.UnknownEvents += b.UnknownEvents
+	t.counts.UnknownKeys += b.UnknownKeys
+	t.counts.UnknownTokens += b.UnknownTokens
+	for i := range b.Events {
+		x.event(t, &b.Events[i])
+	}
+	x.announce(t)
+	is := t.shape
+	x.mu.Unlock()
+	if f := x.cfg.Trace.Restart; f != nil && restarted {
+		f(id, last, seq)
+	}
+	if f := x.cfg.Trace.BlockSize; f != nil && was != 0 && is != 0 && is != was {
+		f(id, was.size(), is.size())
+	}
+	return nil
+}
+
+// event applies one event.
+func (x *Index) event(t *target, e *Event) {
+	t.counts.Events++
+	switch e.Kind {
+	case Stored:
+		x.stored(t, e)
+	case Removed:
+		x.removed(t, e)
+	case Cleared:
+		t.counts.Cleared++
+		x.clear(t)
+	default:
+		t.counts.UnknownEvents++
+	}
+}
+
+// Reset says that the target's cache is gone or unknown: what it held is
+// forgotten, and any seq may follow. It is trusted again when one batch, even an
+// empty one, has been applied. A target that is not known stays so.
+func (x *Index) Reset(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if t := (*x.ids.Load())[id]; t != nil {
+		t.begun = false
+		t.counts.Resets++
+		x.announce(t) // before the work, so that nobody sees half of it
+		x.restart(t)
+		x.announce(t)
+	}
+}
+
+// Suspend says whether the target's stream is out of touch: while it is, Match
+// gives -1. What is known is kept, and Apply goes on as ever. Reset ends it too.
+func (x *Index) Suspend(id string, out bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if t := (*x.ids.Load())[id]; t != nil {
+		t.suspended = out
+		x.announce(t)
+	}
+}
+
+// Forget removes a target that is gone for good, with all that is known of it.
+func (x *Index) Forget(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := (*x.ids.Load())[id]
+	if t == nil {
+		return
+	}
+	t.begun = false
+	x.announce(t)
+	ids := make(map[string]*target, len(*x.ids.Load()))
+	for k, v := range *x.ids.Load() {
+		if k != id {
+			ids[k] = v
+		}
+	}
+	x.ids.Store(&ids)
+	x.gen.Add(1)
+	x.restart(t)
+	x.announce(t)
+	x.lost.add(t.counts)
+	x.slots[t.slot] = nil
+	x.vacant = append(x.vacant, t.slot)
+}
+
+// Trusted says whether Match gives more than -1 for the target.
+func (x *Index) Trusted(id string) bool {
+	t := (*x.ids.Load())[id]
+	return t != nil && (*x.states.Load())[t.slot].Load()&stateTrusted != 0
+}
+
+// Last returns the sequence number of the last message that was applied to the
+// target; ok is false where there is none since New or Reset.
+func (x *Index) Last(id string) (seq uint64, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if t := (*x.ids.Load())[id]; t != nil && t.begun {
+		return t.last, true
+	}
+	return 0, false
+}
+
+const noGroup = math.MinInt32

@@ -1,0 +1,290 @@
+package kvindex
+
+import "math"
+
+// layer is what is known of a target's blocks beside the tree: which of them are
+// resident in one more group, or in the host's memory. The wire gives such a
+// block no place, or none that is certain; it is found by its hash, which is the
+// same as in the tree.
+type layer struct {
+	group  int32
+	window int32 // in tokens, 0 for all that is before
+	void   bool  // its blocks have another size: nothing can be said
+	counts map[uint64]uint32
+}
+
+const (
+	maxLayers = 16
+	hostGroup = math.MinInt32 + 1
+)
+
+// windows is what readers need to know of a target's layers.
+type windows struct {
+	layers []window
+	host   int // the layer of the host's memory, -1 for none
+}
+
+type window struct {
+	layer  int
+	blocks int // that must be resident before the end of a prefix
+}
+
+// role says what an event's blocks are for.
+type role uint8
+
+const (
+	roleNone  role = iota
+	roleTree       // they stand in the tree
+	roleHost       // a layer: the host's memory
+	roleLayer      // a layer: another group that a prefix needs
+)
+
+// role finds out what a Stored is for and learns the target's groups from it.
+func (x *Index) role(t *target, e *Event) (role, int) {
+	group := t.groupOf(e)
+	switch {
+	case e.Medium == Storage || e.Medium == Host && x.cfg.HostCredit == 0:
+		t.counts.OtherMedia++
+		return roleNone, 0
+	case e.Medium == Host:
+		if e.Spec == SpecOther || e.Spec == SpecSliding || t.primary != noGroup && group != t.primary {
+			t.counts.OtherGroups++
+			return roleNone, 0
+		}
+		if t.host < 0 {
+			if t.host = x.addLayer(t, hostGroup, 0); t.host < 0 {
+				return roleNone, 0
+			}
+			x.respec(t)
+		}
+		return roleHost, t.host
+	case e.Spec == SpecOther:
+		t.counts.OtherGroups++
+		return roleNone, 0
+	case e.Spec == SpecSliding:
+		if group != t.primary {
+			return x.groupLayer(t, group, e.Window)
+		}
+	}
+	full := e.Spec == SpecFull
+	switch {
+	case group == t.primary:
+		t.full = t.full || full
+		return roleTree, 0
+	case t.primary == noGroup:
+		if !full && !e.fits() {
+			t.counts.Unplaced += len(e.Hashes)
+			return roleNone, 0
+		}
+	case full && t.full:
+		return x.groupLayer(t, group, 0)
+	case full, !t.full && group < t.primary && e.fits():
+		// Another group decides: what was learned from the first is void.
+		t.counts.Reshaped++
+		x.clear(t)
+		x.setShape(t, 0)
+	default:
+		t.counts.OtherGroups++
+		return roleNone, 0
+	}
+	t.primary, t.full = group, full
+	return roleTree, 0
+}
+
+// groupOf is the event's group. An engine that names none has one.
+func (t *target) groupOf(e *Event) int32 {
+	if e.Group >= 0 {
+		return e.Group
+	}
+	if t.primary != noGroup {
+		return t.primary
+	}
+	return 0
+}
+
+func (t *target) layerOf(group int32) int {
+	for i := range t.layers {
+		if t.layers[i].group == group {
+			return i
+		}
+	}
+	return -1
+}
+
+func (x *Index) groupLayer(t *target, group, window int32) (role, int) {
+	i := t.layerOf(group)
+	if i < 0 {
+		if i = x.addLayer(t, group, window); i < 0 {
+			return roleNone, 0
+		}
+	}
+	if t.layers[i].window != window {
+		t.layers[i].window = window
+		x.respec(t)
+	}
+	return roleLayer, i
+}
+
+func (x *Index) addLayer(t *target, group, window int32) int {
+	if len(t.layers) == maxLayers {
+		t.counts.OtherGroups++
+		return -1
+	}
+	t.layers = append(t.layers, layer{group: group, window: window})
+	x.respec(t)
+	return len(t.layers) - 1
+}
+
+// respec tells readers which windows there are.
+func (x *Index) respec(t *target) {
+	var w []window
+	for i, l := range t.layers {
+		if l.group == hostGroup || l.void {
+			continue
+		}
+		blocks := math.MaxInt32
+		if size := t.shape.size(); l.window > 0 && size > 0 {
+			blocks = (int(l.window) - 1 + size - 1) / size
+		}
+		w = append(w, window{layer: i, blocks: blocks})
+	}
+	if w == nil && t.host < 0 {
+		t.spec.Store(nil)
+		return
+	}
+	t.spec.Store(&windows{layers: w, host: t.host})
+}
+
+func (x *Index) layerStored(t *target, i int, e *Event) {
+	l := &t.layers[i]
+	if size := t.shape.size(); size != 0 && e.BlockSize != 0 && int(e.BlockSize) != size {
+		t.counts.OtherGroups++
+		if l.group != hostGroup && !l.void {
+			l.void = true
+			x.respec(t)
+		}
+		return
+	}
+	if l.counts == nil {
+		l.counts = make(map[uint64]uint32)
+	}
+	for j, hash := range e.Hashes {
+		n := l.counts[hash]
+		if n == 0 && len(l.counts) > 2*x.cfg.MaxBlocks {
+			continue // less than the truth is the safe side
+		}
+		if n == 0 || !x.cfg.Set && !e.Reused {
+			l.counts[hash] = n + 1
+		}
+		if a, bit := t.find(hash, e.sum(j)); a != nil {
+			h := a.main()
+			h.mark(i, bit, true)
+			if h.list == &t.ghosts && h.live() {
+				h.take()
+				t.recent.push(h)
+				t.touch(h)
+			}
+		}
+	}
+}
+
+func (e *Event) sum(i int) uint64 {
+	if e.Sums == nil {
+		return 0
+	}
+	return e.Sums[i]
+}
+
+// removed applies a Removed.
+func (x *Index) removed(t *target, e *Event) {
+	t.counts.Removed += len(e.Hashes)
+	group := t.groupOf(e)
+	i := -1
+	switch {
+	case e.Medium == Device && (group == t.primary || t.primary == noGroup && len(t.layers) == 0):
+		for j, hash := range e.Hashes {
+			x.removeBlock(t, e, j, hash)
+		}
+		x.trim(t)
+		return
+	case e.Medium == Device:
+		i = t.layerOf(group)
+	case e.Medium == Host && (e.Group < 0 || t.primary == noGroup || e.Group == t.primary):
+		i = t.host
+	}
+	if i < 0 {
+		if e.Medium != Device {
+			t.counts.OtherMedia++
+		} else {
+			t.counts.OtherGroups++
+		}
+		return
+	}
+	l := &t.layers[i]
+	for j, hash := range e.Hashes {
+		n := l.counts[hash]
+		if n == 0 {
+			t.counts.UnknownRemoved++
+			continue
+		}
+		if e.Left != nil {
+			n = uint32(e.Left[j])
+		} else if n--; x.cfg.Set {
+			n = 0
+		}
+		if n > 0 {
+			l.counts[hash] = n
+			continue
+		}
+		delete(l.counts, hash)
+		if a, bit := t.find(hash, e.sum(j)); a != nil {
+			a.main().mark(i, bit, false)
+			x.settle(a.main())
+		}
+	}
+	x.trim(t)
+}
+
+// removeBlock takes away one copy of a block of the tree.
+func (x *Index) removeBlock(t *target, e *Event, j int, hash uint64) {
+	a, bit := t.find(hash, e.sum(j))
+	if a == nil {
+		if !t.orphans.remove(hash) {
+			t.counts.UnknownRemoved++
+		}
+		return
+	}
+	b := uint64(1) << bit
+	if a.own&b == 0 {
+		t.counts.UnknownRemoved++
+		return
+	}
+	r := refOf(a, bit)
+	var left uint32
+	switch {
+	case e.Left != nil:
+		left = uint32(e.Left[j])
+	case a.multi&b != 0:
+		left = t.copies[r]
+	}
+	switch {
+	case left > 1:
+		if t.copies == nil {
+			t.copies = make(map[ref]uint32)
+		}
+		t.copies[r] = left - 1
+		a.multi |= b
+		return
+	case a.multi&b != 0:
+		delete(t.copies, r)
+		a.multi &^= b
+	}
+	if left > 0 {
+		return
+	}
+	a.own &^= b
+	t.blocks--
+	h := a.main()
+	h.publish()
+	x.settle(h)
+}

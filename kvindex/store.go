@@ -1,0 +1,316 @@
+package kvindex
+
+// stored applies a Stored.
+func (x *Index) stored(t *target, e *Event) {
+	t.counts.Stored += len(e.Hashes)
+	switch r, layer := x.role(t, e); r {
+	case roleTree:
+		x.place(t, e, true)
+	case roleHost:
+		// A host copy with its tokens also tells where the block belongs.
+		if t.shape == 0 || shapeOf(e.BlockSize, e.Pairs) == t.shape {
+			x.place(t, e, false)
+		}
+		x.layerStored(t, layer, e)
+	case roleLayer:
+		x.layerStored(t, layer, e)
+	}
+	x.trim(t)
+}
+
+// fits says whether an event's tokens are those of its blocks, no more and no
+// less.
+func (e *Event) fits() bool {
+	n := len(e.Hashes)
+	return n > 0 && e.BlockSize > 0 && len(e.Tokens) == n*int(e.BlockSize)+shapeOf(e.BlockSize, e.Pairs).extra()
+}
+
+// place puts an event's blocks into the tree: as resident ones, or only so that
+// their place is known.
+func (x *Index) place(t *target, e *Event, resident bool) {
+	if !e.fits() {
+		// Tokens of blocks that are left out stand among those of the others, or
+		// there are none at all: only what is known already can be found.
+		if resident {
+			x.unplaced(t, e)
+		}
+		return
+	}
+	if !x.reshape(t, shapeOf(e.BlockSize, e.Pairs), len(e.Hashes)) {
+		t.counts.Partial++
+		return
+	}
+	x.keys = x.keys[:0]
+	size, reach := t.shape.size(), t.shape.size()+t.shape.extra()
+	for i := range e.Hashes {
+		var extra uint64
+		if e.Extra != nil {
+			extra = e.Extra[i]
+		}
+		x.keys = append(x.keys, x.secrets.block(e.Tokens[i*size:i*size+reach], extra))
+	}
+	s := store{t: t, keys: x.keys, hashes: e.Hashes, sums: e.Sums, resident: resident, again: e.Reused}
+	if e.HasParent {
+		ph, bit := t.find(e.Parent, e.ParentSum)
+		switch {
+		case ph != nil:
+			main := ph.main()
+			if resident {
+				x.heal(main, bit)
+			}
+			x.extend(&s, main.node, main, main.node.depth(bit)+1)
+			x.adopt(t)
+			return
+		case e.Parent != 0 || e.ParentSum != 0:
+			if resident {
+				x.orphan(t, e, x.keys)
+			}
+			return
+		}
+		// A hash of 0 that is not known: llm-d's simulator means "none" by it.
+	}
+	x.extend(&s, x.root(x.secrets.root(t.shape, e.Adapter, e.Salt)), nil, 0)
+	x.adopt(t)
+}
+
+// reshape makes the blocks of t have a shape; false means that n blocks of this
+// shape say nothing about a target whose blocks have another one.
+func (x *Index) reshape(t *target, sh shape, n int) bool {
+	if t.shape == sh {
+		t.odd = 0
+		return true
+	}
+	if t.shape == 0 {
+		x.setShape(t, sh)
+		return true
+	}
+	// Engines with several cache groups announce the part of a block that is
+	// filled (vLLM #45939). Such a part is shorter than a block; a run that is not,
+	// or one after another with no whole block between, is an engine that was
+	// started with another size.
+	was, is := t.shape.size(), sh.size()
+	if t.shape.extra() == sh.extra() && is < was && was%is == 0 && n*is < was && t.odd < 8 {
+		t.odd++
+		return false
+	}
+	t.counts.Reshaped++
+	x.clear(t)
+	x.setShape(t, sh)
+	return true
+}
+
+// root returns the root of this key.
+func (x *Index) root(key uint64) *node {
+	if r := x.roots.child(key); r != nil {
+		return r
+	}
+	r := &node{key: key}
+	x.roots.adopt(r)
+	return r
+}
+
+// depth is that of the block at bit.
+func (n *node) depth(bit uint32) uint32 { return n.start&^(span-1) | bit }
+
+// store is a run of blocks on its way into the tree.
+type store struct {
+	t            *target
+	keys         []uint64
+	hashes, sums []uint64
+	resident     bool
+	again        bool   // they were told of before: no new copies
+	live         []bool // for each block instead of resident, where not nil
+}
+
+// extend puts the run below the first d blocks of a path that ends in n, where t
+// has the main hold h; n may be a root, without h.
+func (x *Index) extend(s *store, n *node, h *hold, d uint32) {
+	for i, key := range s.keys {
+		more := min(uint32(len(s.keys)-i-1), span-1-d%span)
+		if h != nil && d < n.end() && n.blocks()[d-n.start] != key {
+			h.publish()
+			n = x.split(n, d-n.start)
+			h = n.hold(s.t.slot)
+		}
+		if h == nil || d == n.end() {
+			if c := n.child(key); c != nil {
+				h = x.enter(s.t, c, h)
+				n = c
+			} else if h != nil && d%span != 0 && n.leaf() {
+				n.append(key, more)
+			} else {
+				c := &node{start: d, key: key}
+				c.append(key, more)
+				x.nodes++
+				n.adopt(c)
+				h = x.enter(s.t, c, h)
+				n = c
+			}
+		}
+		var sum uint64
+		if s.sums != nil {
+			sum = s.sums[i]
+		}
+		x.name(s, h, d%span, s.hashes[i], sum, more, s.resident && (s.live == nil || s.live[i]))
+		d++
+	}
+	if h != nil {
+		h.publish()
+		s.t.touch(h)
+	}
+}
+
+// enter leaves the hold up for the target's hold of a child, which is made if
+// need be.
+func (x *Index) enter(t *target, c *node, up *hold) *hold {
+	if up != nil {
+		up.publish()
+	}
+	if h := c.hold(t.slot); h != nil {
+		return h
+	}
+	return x.newHold(t, c, up)
+}
+
+// maxChain bounds the hashes that one position may have on one target.
+const maxChain = 64
+
+// name gives the block at bit of a main hold a hash, and counts a copy of it.
+func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint32, resident bool) {
+	t, a := s.t, h
+	if !h.is(bit, hash, sum) {
+		f, at := t.find(hash, sum)
+		switch {
+		case f == nil:
+		case f.main() == h && at == bit:
+			a = f
+		default:
+			// The engine calls another block so now. Its removal could not be told
+			// from this one's any more.
+			t.counts.Moved++
+			x.unname(f, at)
+			f.main().publish()
+			x.settle(f.main())
+			f = nil
+		}
+		if f == nil {
+			if a = x.vacancy(h, bit); a == nil {
+				t.counts.Moved++
+				return
+			}
+			a.name(bit, hash, sum, more)
+			t.handles.add(hash, refOf(a, bit))
+			for i := range t.layers {
+				if t.layers[i].counts[hash] > 0 {
+					h.mark(i, bit, true)
+				}
+			}
+			if len(t.orphans.by) > 0 && t.orphans.by[hash] != nil {
+				x.waiting = append(x.waiting, hash)
+			}
+		}
+	}
+	if !resident {
+		return
+	}
+	b := uint64(1) << bit
+	if a.own&b == 0 {
+		a.own |= b
+		t.blocks++
+		return
+	}
+	if s.again {
+		return
+	}
+	t.counts.Duplicates++
+	if !x.cfg.Set {
+		if t.copies == nil {
+			t.copies = make(map[ref]uint32)
+		}
+		t.copies[refOf(a, bit)]++
+		a.multi |= b
+	}
+}
+
+// vacancy returns a hold of h's chain in which the position has no hash, or one
+// that is of no use any more; nil where there are too many.
+func (x *Index) vacancy(h *hold, bit uint32) *hold {
+	host := h.target.host >= 0 && h.layer(h.target.host)>>bit&1 != 0
+	last := h
+	n := 0
+	for a := h; a != nil; a = a.alias {
+		if a.known>>bit&1 == 0 {
+			return a
+		}
+		if a.own>>bit&1 == 0 && !host {
+			x.unname(a, bit)
+			return a
+		}
+		last = a
+		n++
+	}
+	if n >= maxChain {
+		return nil
+	}
+	a := &hold{target: h.target, node: h.node, head: h}
+	h.target.enlist(a)
+	last.alias = a
+	return a
+}
+
+// touch makes h the most recent of what t holds, and all above it more recent
+// still, so that the oldest hold has none below it but ghosts.
+func (t *target) touch(h *hold) {
+	for m := h; m.list == &t.recent && m.next == m.up; m = m.up {
+		if m.up == nil {
+			return // they are in their places
+		}
+	}
+	for m := h; m != nil; m = m.up {
+		m.take()
+		t.recent.push(m)
+	}
+}
+
+// heal makes resident what must be if the block at bit of a main hold is: an
+// engine that stores a block holds all before it.
+func (x *Index) heal(h *hold, bit uint32) {
+	need := h.node.mask() & (^uint64(0) >> (span - 1 - bit))
+	for ; ; need = h.node.mask() {
+		if missing := need &^ h.resident(); missing != 0 {
+			for a := h; a != nil; a = a.alias {
+				m := missing & a.known
+				a.own |= m
+				missing &^= m
+				for ; m != 0; m &= m - 1 {
+					h.target.blocks++
+					h.target.counts.Healed++
+				}
+			}
+			h.publish()
+		}
+		if h = h.up; h == nil {
+			return
+		}
+	}
+}
+
+// unplaced counts copies of those of an event's blocks whose place is known.
+func (x *Index) unplaced(t *target, e *Event) {
+	s := store{t: t, again: e.Reused}
+	for i, hash := range e.Hashes {
+		var sum uint64
+		if e.Sums != nil {
+			sum = e.Sums[i]
+		}
+		a, bit := t.find(hash, sum)
+		if a == nil {
+			t.counts.Unplaced++
+			continue
+		}
+		h := a.main()
+		x.name(&s, h, bit, hash, sum, 0, true)
+		h.publish()
+		t.touch(h)
+	}
+}
