@@ -225,9 +225,13 @@ func (d *study) words(w *workload, rec *standing) (out []sentence) {
 		s.say(" (±%s)", seconds(best.TTFT.Half))
 	}
 	if len(others) > 0 {
-		s.say("; as good are ").names(others...)
+		verb := "are"
+		if len(others) == 1 {
+			verb = "is"
+		}
+		s.say("; as good %s ", verb).names(others...)
 	}
-	s.say(". Its hit share is %s of an ideal %s%s.", fixed(best.HitShare.Mean, 3), fixed(best.IdealShare.Mean, 3), percentOf(best))
+	s.say(". The hit share of the best is %s of an ideal %s%s.", fixed(best.HitShare.Mean, 3), fixed(best.IdealShare.Mean, 3), percentOf(best))
 	out = append(out, s)
 	if s := saturation(f); s != nil {
 		out = append(out, s)
@@ -253,6 +257,7 @@ func percentOf(c *sim.Cell) string {
 // saturation says from which load on which policies are saturated.
 func saturation(f *fleet) sentence {
 	var s sentence
+	before := 0
 	for _, l := range f.loads {
 		var from []string
 		for _, c := range l.cells {
@@ -262,11 +267,13 @@ func saturation(f *fleet) sentence {
 		}
 		switch {
 		case len(from) == 0:
-		case len(from) == len(l.cells) && len(from) > 1:
+		case before+len(from) == len(l.cells) && len(from) > 1:
 			s.say("From %s on all policies are saturated. ", rateName(l.rate, f.work.Unit))
+			return s
 		default:
 			s.say("Saturated from %s on: ", rateName(l.rate, f.work.Unit)).names(from...).say(". ")
 		}
+		before += len(from)
 	}
 	if s == nil {
 		s.say("No policy is saturated at any load measured.")

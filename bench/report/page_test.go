@@ -97,7 +97,7 @@ func TestStructure(t *testing.T) {
 				if n.attrs["aria-hidden"] == "true" {
 					continue
 				}
-				text = n.attrs["class"] + " " + n.all("title")[0].text
+				text = strings.Fields(n.attrs["class"])[0] + " " + n.all("title")[0].text
 			}
 			got = append(got, n.name+" "+text)
 		}

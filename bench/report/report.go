@@ -64,6 +64,7 @@ type section struct {
 	Words           []sentence
 	Key             []*policy
 	Figures         []figure
+	One             bool   // there is one load only
 	At              string // the load of Figures after the first ones, and of Panels
 	Spread          []figure
 	Panels          []panel
@@ -131,7 +132,7 @@ func css(policies int) template.CSS {
 	b.WriteString(cssSource)
 	for i := range policies {
 		// The key in focus or under the pointer, ticked, or the line itself.
-		fmt.Fprintf(&b, ".w:has(.k%[1]d:hover,.k%[1]d:focus-within,.k%[1]d :checked,svg .p%[1]d:hover) .p%[1]d{--dim:1;--up:1}\n", i)
+		fmt.Fprintf(&b, ".w:has(.k%[1]d:hover,.k%[1]d :focus-visible,.k%[1]d :checked,svg .p%[1]d:hover) .p%[1]d{--dim:1;--up:1}\n", i)
 	}
 	return template.CSS(b.String()) // integers and our own constants only
 }
@@ -149,7 +150,7 @@ func (d *study) chosen(l *load) (out []*policy) {
 func (d *study) section(id string, w *workload, rec *standing, left *int) section {
 	f := w.fleets[0]
 	l := f.shown()
-	s := section{ID: id, Name: clip(w.Name, maxName), About: clip(w.About, maxAbout), Words: d.words(w, rec), At: rateName(l.rate, w.Unit)}
+	s := section{ID: id, Name: clip(w.Name, maxName), About: clip(w.About, maxAbout), Words: d.words(w, rec), At: rateName(l.rate, w.Unit), One: len(f.loads) == 1}
 	chosen := d.chosen(l)
 	if n := len(l.cells) - len(chosen); n > 0 {
 		s.Note = fmt.Sprintf("The plots show %d policies; %d more are in the tables only.", len(chosen), n)

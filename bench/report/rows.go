@@ -30,7 +30,7 @@ func (p *rows) draw(f frame) chart {
 	f.top, f.bottom = 30, 22
 	f.left, f.right = f.labels, 50
 	f.h = pitch*float64(len(p.rows)) + f.top + f.bottom
-	c := chart{ID: p.id + "-" + f.class, Class: f.class, W: f.w, H: f.h, Title: p.title, Desc: p.desc}
+	c := chart{ID: p.id + "-" + f.class, Class: f.class + " rows", W: f.w, H: f.h, Title: p.title, Desc: p.desc}
 	x0, x1, y0 := f.left, f.w-f.right, f.h-f.bottom
 	x := p.scaleX(x0+4, x1-4)
 	for i, t := range x.ticks() {
