@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"slices"
 
 	"github.com/warmroute/router"
@@ -24,6 +23,3 @@ func others() []sim.Policy {
 	}
 	return out
 }
-
-// writeHTML writes a study as one page; nil: there is no such thing yet.
-var writeHTML func(io.Writer, *sim.Study) error

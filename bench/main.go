@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/warmroute/router/bench/report"
 	"github.com/warmroute/router/bench/sim"
 )
 
@@ -105,9 +106,6 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.html != "" && writeHTML == nil {
-		return errors.New("-html: this build has no package for pages")
-	}
 	if o.profile != "" {
 		p, err := os.Create(o.profile)
 		if err != nil {
@@ -136,7 +134,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		}
 	}
 	if o.html != "" {
-		return save(o.html, func(w io.Writer) error { return writeHTML(w, study) })
+		return save(o.html, func(w io.Writer) error { return report.Write(w, study) })
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/warmroute/router/strategy/consistenthash"
 	"github.com/warmroute/router/strategy/leastload"
 	"github.com/warmroute/router/strategy/leastwork"
+	"github.com/warmroute/router/strategy/pipeline"
 	"github.com/warmroute/router/strategy/poweroftwo"
 	"github.com/warmroute/router/strategy/random"
 	"github.com/warmroute/router/strategy/roundrobin"
@@ -23,6 +24,10 @@ func policies() []sim.Policy {
 			New: func(e sim.Env) (router.Strategy, error) { return leastwork.New(leastwork.Config{Rand: e.Rand}) }},
 		{Name: cacheaware.Name, About: "who has been sent most of the prompt, from half of it on, unless overloaded (load > least + 2 and > 1.5 * least); else least load",
 			New: func(e sim.Env) (router.Strategy, error) { return cacheaware.New(cacheaware.Config{Rand: e.Rand}) }},
+		{Name: pipeline.Name, About: "greatest sum of weight share, 2 * 4 / (4 + load beyond the least) and cached share; sessions stay",
+			New: func(e sim.Env) (router.Strategy, error) {
+				return pipeline.New(pipeline.Config{Rand: e.Rand, Now: e.Now})
+			}},
 		{Name: leastload.Name, About: "fewest requests in flight and queued", NoText: true,
 			New: func(e sim.Env) (router.Strategy, error) { return leastload.New(leastload.Config{Rand: e.Rand}) }},
 		{Name: poweroftwo.Name, About: "the less loaded of two drawn", NoText: true,
