@@ -33,11 +33,27 @@ func (t *handles) next(i int) int {
 	return i
 }
 
+// warm makes room for more blocks and touches their cells. The loads do not wait
+// for one another, as those of look-ups among other work do: of a table that is
+// not in the nearer caches, that is most of what a store costs.
+func (t *handles) warm(hashes []uint64) (touched uint64) {
+	t.reserve(len(hashes))
+	for _, h := range hashes {
+		touched ^= t.cells[t.home(tagOf(h))]
+	}
+	return touched
+}
+
+// reserve makes room for n more blocks.
+func (t *handles) reserve(n int) {
+	if (t.n+n)*5 > len(t.cells)*4 {
+		t.resize(max(16, len(t.cells)+len(t.cells)/2, (t.n+n)*5/4+1))
+	}
+}
+
 // add puts in a block that is not there.
 func (t *handles) add(hash uint64, r ref) {
-	if (t.n+1)*5 > len(t.cells)*4 {
-		t.resize(max(16, len(t.cells)+len(t.cells)/2))
-	}
+	t.reserve(1)
 	t.n++
 	t.insert(tagOf(hash), r)
 }

@@ -52,27 +52,49 @@ func (h *hold) is(bit uint32, hash, sum uint64) bool {
 func (h *hold) name(bit uint32, hash, sum uint64, more uint32) {
 	i := h.at(bit)
 	if int(i) >= len(h.hashes) {
-		h.hashes = extended(h.hashes, i, more, h.node)
+		h.hashes = h.target.spare.extended(h.hashes, i, more)
 	}
 	h.hashes[i] = hash
 	if sum != 0 || h.sums != nil {
 		if int(i) >= len(h.sums) {
-			h.sums = extended(h.sums, i, more, h.node)
+			h.sums = h.target.spare.extended(h.sums, i, more)
 		}
 		h.sums[i] = sum
 	}
 	h.known |= 1 << bit
 }
 
-// extended returns s with place i in it.
-func extended(s []uint64, i, more uint32, n *node) []uint64 {
+// spare keeps the arrays that holds have outgrown for others: left to the garbage
+// collector they would cost half as much memory again, in pages that are held by
+// what lives longer. Only the writer uses them.
+type spare [span/4 + 1][][]uint64 // by a fourth of their size
+
+const maxSpare = 256
+
+// extended returns s with place i in it, and room for more to come.
+func (p *spare) extended(s []uint64, i, more uint32) []uint64 {
 	if int(i) < cap(s) {
 		return s[:i+1]
 	}
-	most := span - n.start%span
-	t := make([]uint64, i+1, min(most, max(i+1+more, i+i/2, 4)))
-	copy(t, s)
+	size := min(max(i+1+more, i+i/4)+3, span) &^ 3
+	var t []uint64
+	if free := p[size/4]; len(free) > 0 {
+		t = free[len(free)-1]
+		p[size/4] = free[:len(free)-1]
+	} else {
+		t = make([]uint64, size)
+	}
+	t = t[:i+1]
+	clear(t[copy(t, s):])
+	p.put(s)
 	return t
+}
+
+// put takes an array that nobody uses any more.
+func (p *spare) put(s []uint64) {
+	if c := cap(s); c > 0 && c%4 == 0 && len(p[c/4]) < maxSpare {
+		p[c/4] = append(p[c/4], s[:0])
+	}
 }
 
 func (h *hold) nameOf(bit uint32) (hash, sum uint64) {

@@ -87,6 +87,8 @@ type Index struct {
 	vacant  []uint32
 	uses    map[shape]int // targets of each shape
 	nodes   int
+	spare   spare
+	touched uint64   // keeps loads that are made for their own sake
 	waiting []uint64 // hashes for which orphans wait, of the event that is being applied
 	keys    []uint64 // scratch: the fingerprints of an event's blocks
 	lost    Counters // of targets that were forgotten

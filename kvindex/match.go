@@ -50,9 +50,6 @@ func (x *Index) match(p router.Prompt, r *resolution, cached []int) {
 			cached[i] = -1
 			continue
 		}
-		if r.twice {
-			cached[i] = cached[r.index[slot]]
-		}
 		if s&stateSpecial != 0 {
 			special = true
 			continue
@@ -61,6 +58,13 @@ func (x *Index) match(p router.Prompt, r *resolution, cached []int) {
 	}
 	if special {
 		x.matchSpecial(p, r, states, cached)
+	}
+	if r.twice {
+		for i, slot := range r.slots {
+			if slot >= 0 {
+				cached[i] = cached[r.index[slot]]
+			}
+		}
 	}
 }
 

@@ -78,13 +78,20 @@ func (n *node) child(key uint64) *node {
 func (n *node) append(key uint64, more uint32) {
 	k := n.n.Load()
 	if k == n.room {
-		left := span - n.start%span
-		room := min(left, max(k+more, k+k/2, 4))
-		keys := make([]uint64, room)
+		// Exactly what is asked for at first: most runs come in one event. One that
+		// grows is likely to fill its span, and the old array is garbage.
+		room := (1 + more + 3) &^ 3
+		switch {
+		case k >= 16:
+			room = span
+		case k > 0:
+			room = max(2*k, k+room)
+		}
+		keys := make([]uint64, min(room, span-n.start%span))
 		copy(keys, n.blocks())
 		keys[k] = key
 		n.keys.Store(&keys[0])
-		n.room = room
+		n.room = uint32(len(keys))
 	} else {
 		unsafe.Slice(n.keys.Load(), n.room)[k] = key // nobody reads beyond n yet
 	}

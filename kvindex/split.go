@@ -83,8 +83,11 @@ func (x *Index) splitHold(h *hold, upper, lower *node) {
 	x.settle(h)
 }
 
-// dismiss gives back the number of a hold that knows nothing.
+// dismiss gives back the number of a hold that knows nothing, and its memory.
 func (t *target) dismiss(a *hold) {
+	t.spare.put(a.hashes)
+	t.spare.put(a.sums)
+	a.hashes, a.sums = nil, nil
 	t.holds[a.number] = nil
 	t.free = append(t.free, a.number)
 }

@@ -56,7 +56,7 @@ func (x *Index) place(t *target, e *Event, resident bool) {
 		case ph != nil:
 			main := ph.main()
 			if resident {
-				x.heal(main, bit)
+				x.heal(ph, bit)
 			}
 			x.extend(&s, main.node, main, main.node.depth(bit)+1)
 			x.adopt(t)
@@ -125,6 +125,7 @@ type store struct {
 // extend puts the run below the first d blocks of a path that ends in n, where t
 // has the main hold h; n may be a root, without h.
 func (x *Index) extend(s *store, n *node, h *hold, d uint32) {
+	x.touched ^= s.t.handles.warm(s.hashes)
 	for i, key := range s.keys {
 		more := min(uint32(len(s.keys)-i-1), span-1-d%span)
 		if h != nil && d < n.end() && n.blocks()[d-n.start] != key {
@@ -272,9 +273,16 @@ func (t *target) touch(h *hold) {
 	}
 }
 
-// heal makes resident what must be if the block at bit of a main hold is: an
-// engine that stores a block holds all before it.
-func (x *Index) heal(h *hold, bit uint32) {
+// heal makes resident what must be if a block was named as a parent: an engine
+// that stores a block holds all before it.
+func (x *Index) heal(a *hold, bit uint32) {
+	h := a.main()
+	if b := uint64(1) << bit; a.own&b == 0 {
+		a.own |= b
+		h.target.blocks++
+		h.target.counts.Healed++
+		h.publish()
+	}
 	need := h.node.mask() & (^uint64(0) >> (span - 1 - bit))
 	for ; ; need = h.node.mask() {
 		if missing := need &^ h.resident(); missing != 0 {

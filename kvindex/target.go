@@ -4,9 +4,10 @@ import "sync/atomic"
 
 // target is what is known of one target. All but spec is the writer's alone.
 type target struct {
-	id   string
-	slot uint32
-	spec atomic.Pointer[windows]
+	id    string
+	spare *spare
+	slot  uint32
+	spec  atomic.Pointer[windows]
 
 	last      uint64
 	begun     bool // last is one of this life
@@ -58,7 +59,7 @@ func (x *Index) admit(id string) (*target, error) {
 	if t := old[id]; t != nil {
 		return t, nil
 	}
-	t := &target{id: id, primary: noGroup, host: -1}
+	t := &target{id: id, spare: &x.spare, primary: noGroup, host: -1}
 	if n := len(x.vacant); n > 0 {
 		t.slot = x.vacant[n-1]
 		x.vacant = x.vacant[:n-1]
@@ -289,8 +290,7 @@ func (x *Index) freeHold(h *hold) {
 		for m := a.known; m != 0; m &= m - 1 {
 			x.unname(a, lowest(m))
 		}
-		t.holds[a.number] = nil
-		t.free = append(t.free, a.number)
+		t.dismiss(a)
 	}
 	h.take()
 	h.node.leave(h)
