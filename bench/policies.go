@@ -20,7 +20,7 @@ import (
 // documented defaults, and the rivals.
 func policies() []sim.Policy {
 	own := []sim.Policy{
-		{Name: leastwork.Name, About: "least Prefill + 5 * uncached + 2048 * requests, in tokens, for each unit of weight",
+		{Name: leastwork.Name, About: "least Prefill + 5 * uncached + 0.2 * context of the requests in flight and queued, in tokens, for each unit of weight",
 			New: func(e sim.Env) (router.Strategy, error) { return leastwork.New(leastwork.Config{Rand: e.Rand}) }},
 		{Name: cacheaware.Name, About: "who has been sent most of the prompt, from half of it on, unless overloaded (load > least + 2 and > 1.5 * least); else least load",
 			New: func(e sim.Env) (router.Strategy, error) { return cacheaware.New(cacheaware.Config{Rand: e.Rand}) }},

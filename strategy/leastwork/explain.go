@@ -6,13 +6,12 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/pick"
-	"github.com/warmroute/router/internal/textcache"
 )
 
 // Explain lists the targets by cost, the least first. The score is the least cost
 // divided by the target's.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
-	v := s.look(&p, targets, new(textcache.Targets))
+	v := s.look(&p, targets, new(room))
 	from := len(dst)
 	dst = pick.Candidates(&p, targets, dst)
 	cs := dst[from:]

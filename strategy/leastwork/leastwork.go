@@ -1,6 +1,6 @@
 // Package leastwork sends each prompt to the target where it means the least
-// work, all told: what waits there already, what of the prompt is not cached
-// there, and the slots that are taken.
+// work, all told: what waits there for prefill, what of the prompt is not cached
+// there, and the context that the requests in flight there hold.
 package leastwork
 
 import (
@@ -25,8 +25,12 @@ type Config struct {
 	// more than take its own prefill: it evicts somebody else's blocks, and it
 	// splits the conversation for its later turns. 0 means 5.
 	MissWeight float64
-	// RequestTokens is what one request in flight or queued costs, in tokens: the
-	// decode slots it takes are no prefill work, but not free. 0 means 2048.
+	// ContextWeight is what one token of context costs that a request in flight
+	// holds, beside one that waits for prefill: each step of decoding reads it, and
+	// the memory it takes caches nothing. 0 means 0.2.
+	ContextWeight float64
+	// RequestTokens is what a request costs, in tokens that wait for prefill, as
+	// long as the length of none that is in flight is known. 0 means 2048.
 	RequestTokens float64
 	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
 	// 1,000,000 nodes of one target and 512 MiB of text for all.
@@ -44,7 +48,11 @@ func (c *Config) check() error {
 		name string
 		v    *float64
 		def  float64
-	}{{"MissWeight", &c.MissWeight, 5}, {"RequestTokens", &c.RequestTokens, 2048}} {
+	}{
+		{"MissWeight", &c.MissWeight, 5},
+		{"ContextWeight", &c.ContextWeight, 0.2},
+		{"RequestTokens", &c.RequestTokens, 2048},
+	} {
 		if *f.v == 0 {
 			*f.v = f.def
 		}
@@ -61,13 +69,20 @@ func (c *Config) check() error {
 // Strategy picks the Ready target of the least cost, in tokens for each unit of
 // Weight:
 //
-//	cost = (Prefill + MissWeight x uncached + RequestTokens x (InFlight + Queued)) / Weight
+//	cost = (Prefill + MissWeight x uncached + ContextWeight x context) / Weight
 //
 // uncached is what of the prompt the target has not been sent before; four bytes
-// of text count as a token. A target of unknown load has the mean work of the
-// others. Equal costs have equal chances. There is no threshold: a hot prefix
-// spills by itself when the queue at its target costs more than computing it
-// anew, and a slow target, which keeps its requests longer, is given fewer.
+// of text count as a token. context is what the requests in flight and queued
+// there hold: the mean length of those that this Strategy sent there (or, for the
+// queued ones and where it sent none, anywhere) times their number. As long as no
+// length is known, a request costs RequestTokens. A target of unknown load has
+// the mean work of the others. Equal costs have equal chances.
+//
+// There is no threshold: a hot prefix spills by itself when the queue at its
+// target costs more than computing it anew, and a slow target, which keeps its
+// requests longer, is given fewer. The constants were chosen on simulated fleets;
+// from 3 to 8 for the first and 0.2 to 0.4 for the second the results hardly
+// differ (bench/RESULTS.md).
 //
 // A prompt is recorded when it is sent, so the next Pick sees it, and taken back
 // where the request fails before its first token. A Strategy is safe for
@@ -76,7 +91,8 @@ type Strategy struct {
 	cfg     Config
 	cache   *textcache.Cache
 	trie    *trie.Trie
-	scratch sync.Pool // of *textcache.Targets
+	holds   holds
+	scratch sync.Pool // of *room
 }
 
 var (
@@ -100,37 +116,54 @@ func New(c Config) (*Strategy, error) {
 	}
 	c.Rand = pick.Rand(c.Rand)
 	s := &Strategy{cfg: c, cache: textcache.New(t), trie: t}
-	s.scratch.New = func() any { return new(textcache.Targets) }
+	s.scratch.New = func() any { return new(room) }
 	return s, nil
 }
 
 // Stats returns the size of what is remembered.
 func (s *Strategy) Stats() trie.Stats { return s.trie.Stats() }
 
-// view is what one look at the targets tells.
-type view struct {
-	*textcache.Targets
-	key   textcache.Key
-	ready int
-	best  int     // the most that a Ready target holds, in bytes
-	mean  float64 // work of a Ready target whose load is known, for each unit of Weight
+// room is what a Pick needs of memory.
+type room struct {
+	textcache.Targets
+	found
 }
 
-func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcache.Targets) view {
-	v := view{Targets: room, key: textcache.KeyOf(p)}
-	s.cache.Look(&v.key, targets, room)
-	var sum pick.Sum
-	known := 0
+// view is what one look at the targets tells.
+type view struct {
+	*room
+	key     textcache.Key
+	ready   int
+	best    int     // the most that a Ready target holds, in bytes
+	request float64 // what a request costs whose target says no better
+	mean    float64 // work of a Ready target whose load is known, for each unit of Weight
+}
+
+func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view {
+	v := view{room: r, key: textcache.KeyOf(p), request: s.cfg.RequestTokens}
+	s.cache.Look(&v.key, targets, &r.Targets)
+	s.holds.find(r.IDs, &r.found)
+	var requests, tokens int64
 	for i := range targets {
-		t := &targets[i]
-		if t.State != router.Ready {
+		if targets[i].State != router.Ready {
 			continue
 		}
 		v.ready++
-		v.best = max(v.best, room.Cached[i])
-		if t.Load.Known {
+		v.best = max(v.best, r.Cached[i])
+		if h := r.holds[i]; h != nil {
+			requests += h.requests.Load()
+			tokens += h.tokens.Load()
+		}
+	}
+	if requests > 0 && tokens > 0 {
+		v.request = s.cfg.ContextWeight * float64(tokens) / float64(requests)
+	}
+	var sum pick.Sum
+	known := 0
+	for i := range targets {
+		if t := &targets[i]; t.State == router.Ready && t.Load.Known {
 			known++
-			sum.Add(s.work(t))
+			sum.Add(s.work(&v, t, i))
 		}
 	}
 	if known > 0 {
@@ -139,9 +172,19 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcac
 	return v
 }
 
-// work is what a target of known load has to do, for each unit of Weight.
-func (s *Strategy) work(t *router.Target) float64 {
-	return (float64(max(t.Load.Prefill, 0)) + s.cfg.RequestTokens*pick.Requests(t)) / pick.Weight(t)
+// work is what targets[i], whose load is known, has to do, for each unit of
+// Weight.
+func (s *Strategy) work(v *view, t *router.Target, i int) float64 {
+	request := v.request
+	if h := v.holds[i]; h != nil {
+		// Read one after the other, the two may be of different instants, which is
+		// as good as either.
+		if n, tokens := h.requests.Load(), h.tokens.Load(); n > 0 && tokens > 0 {
+			request = s.cfg.ContextWeight * float64(tokens) / float64(n)
+		}
+	}
+	load := float64(max(t.Load.Prefill, 0)) + request*float64(max(t.Load.InFlight, 0)) + v.request*float64(max(t.Load.Queued, 0))
+	return load / pick.Weight(t)
 }
 
 // cost is what the prompt costs at targets[i].
@@ -149,7 +192,7 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	t := &targets[i]
 	work := v.mean
 	if t.Load.Known {
-		work = s.work(t)
+		work = s.work(v, t, i)
 	}
 	uncached := float64(v.key.Size()-v.Cached[i]) / 4 // bytes of the trie, four to a token
 	return work + s.cfg.MissWeight*uncached/pick.Weight(t)
@@ -158,9 +201,9 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 // Pick chooses a target. It draws one random number a call where a target is
 // Ready, and allocates the Memo alone.
 func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	room := s.scratch.Get().(*textcache.Targets)
-	defer s.scratch.Put(room)
-	v := s.look(&p, targets, room)
+	r := s.scratch.Get().(*room)
+	defer s.scratch.Put(r)
+	v := s.look(&p, targets, r)
 	if v.ready == 0 {
 		return router.Decision{}, pick.NoTarget(targets)
 	}
@@ -186,7 +229,7 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 		Length: v.key.Units(v.key.Size()),
 		Unit:   v.key.Unit(),
 		Reason: v.reason(i),
-		Memo:   textcache.NewMemo(v.key),
+		Memo:   &memo{text: *textcache.NewMemo(v.key), tokens: int64(v.key.Size() / 4)},
 	}, nil
 }
 
@@ -206,11 +249,37 @@ func (v *view) reason(i int) router.Reason {
 	return router.ReasonWarm
 }
 
-// Record learns what the target was sent, and what of it came to nothing.
-func (s *Strategy) Record(d router.Decision, o router.Outcome) {
-	m, _ := d.Memo.(*textcache.Memo)
-	s.cache.Record(&d, m, &o)
+// memo is what a Decision carries from Pick to Record.
+type memo struct {
+	text   textcache.Memo
+	tokens int64 // of the prompt
+	hold   *hold // while the request is counted there
+	sent   bool
 }
 
-// Forget forgets what the target was sent.
-func (s *Strategy) Forget(id string) { s.cache.Forget(id) }
+// Record learns what the target was sent, what it holds meanwhile, and what of it
+// came to nothing.
+func (s *Strategy) Record(d router.Decision, o router.Outcome) {
+	m, _ := d.Memo.(*memo)
+	if m == nil { // made by hand: counted by the fleet alone
+		s.cache.Record(&d, nil, &o)
+		return
+	}
+	s.cache.Record(&d, &m.text, &o)
+	switch {
+	case o.Stage == router.Sent && !m.sent:
+		m.sent = true
+		if m.tokens > 0 {
+			m.hold = s.holds.add(d.Target.ID, m.tokens)
+		}
+	case o.Stage.Final() && m.hold != nil:
+		m.hold.end(m.tokens)
+		m.hold = nil
+	}
+}
+
+// Forget forgets what the target was sent and holds.
+func (s *Strategy) Forget(id string) {
+	s.cache.Forget(id)
+	s.holds.forget(id)
+}
