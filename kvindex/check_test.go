@@ -80,14 +80,12 @@ func (c *checker) target(tg *target) {
 			t.Error("the list of recent holds is broken")
 		}
 	}
-	for h := tg.ghosts.first; h != nil; h = h.next {
-		lists++
-		if h.list != &tg.ghosts || h.live() || h.kids != 0 {
-			t.Error("a ghost is none")
-		}
+	if tg.recent.n != lists {
+		t.Errorf("%d holds are counted, %d are in the list", tg.recent.n, lists)
 	}
-	if tg.recent.n+tg.ghosts.n != lists {
-		t.Errorf("%d + %d holds are counted, %d are in the lists", tg.recent.n, tg.ghosts.n, lists)
+	faded := map[uint64]bool{}
+	for _, f := range tg.faded.hashes[tg.faded.first:] {
+		faded[f[0]] = true
 	}
 	mains, free := 0, 0
 	for i, h := range tg.holds {
@@ -104,9 +102,12 @@ func (c *checker) target(tg *target) {
 				h.up == nil && h.node.start != 0 || h.up != nil && h.up.node != h.node.parent {
 				t.Errorf("hold %d: what is above it is not its parent's", i)
 			}
+			if h.empty() {
+				t.Errorf("hold %d is of no use", i)
+			}
 			if h.up != nil {
 				kids[h.up]++
-				if h.list == &tg.recent && age[h] > age[h.up] {
+				if age[h] > age[h.up] {
 					t.Errorf("hold %d is more recent than the one above", i)
 				}
 			}
@@ -122,8 +123,15 @@ func (c *checker) target(tg *target) {
 			known++
 			bit := lowest(m)
 			hash, sum := h.nameOf(bit)
-			if f, at := tg.find(hash, sum); f != h || at != bit {
-				t.Errorf("hold %d: hash %x is found elsewhere", i, hash)
+			if !h.useful(bit) && !faded[hash] {
+				t.Errorf("hold %d: hash %x is of no use, and stays", i, hash)
+			}
+			f, at := tg.find(hash, sum)
+			if f == nil {
+				t.Errorf("hold %d: hash %x is not found", i, hash)
+			} else if fh, fs := f.nameOf(at); (f != h || at != bit) && (fh != hash || fs != 0 && sum != 0) {
+				// An integer and bytes that end alike may stand beside one another.
+				t.Errorf("hold %d: hash %x sum %x is found elsewhere, %x sum %x", i, hash, sum, fh, fs)
 			}
 			if h.multi>>bit&1 != 0 && tg.copies[refOf(h, bit)] == 0 {
 				t.Errorf("hold %d: several copies, but not counted", i)
@@ -144,7 +152,7 @@ func (c *checker) target(tg *target) {
 		t.Errorf("%s: %d of %d mains, %d of %d free, %d of %d blocks, %d of %d handles, %d of %d copies", tg.id,
 			mains, lists, free, len(tg.free), blocks, tg.blocks, known, tg.handles.n, copies, len(tg.copies))
 	}
-	if tg.blocks > c.x.cfg.MaxBlocks || tg.handles.n > 2*c.x.cfg.MaxBlocks+1024 || tg.orphans.blocks > c.x.cfg.MaxOrphans {
+	if tg.blocks > c.x.cfg.MaxBlocks || tg.faded.len() > maxFaded || len(tg.hollow) > 0 || tg.orphans.blocks > c.x.cfg.MaxOrphans {
 		t.Errorf("%s: %d blocks, %d handles, %d orphans are too many", tg.id, tg.blocks, tg.handles.n, tg.orphans.blocks)
 	}
 	orphaned := 0

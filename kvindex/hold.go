@@ -17,7 +17,7 @@ type hold struct {
 	up     *hold // the same target's main hold of the parent node, nil below a root
 	head   *hold // the main hold of the chain that this one is in, nil for a main one
 	alias  *hold // the next of the chain
-	next   *hold // neighbours in a list of main holds
+	next   *hold // neighbours in the list of main holds
 	prev   *hold
 	list   *holdList
 
@@ -158,13 +158,20 @@ func (h *hold) mark(i int, bit uint32, on bool) {
 	a.layers[i].Store(m)
 }
 
-// live says whether anything of h is of use to a reader.
-func (h *hold) live() bool {
-	if h.resident()&h.node.mask() != 0 {
-		return true
+// useful says whether the block at bit is resident on the device or in the host's
+// memory.
+func (h *hold) useful(bit uint32) bool {
+	return h.own>>bit&1 != 0 || h.target.host >= 0 && h.main().layer(h.target.host)>>bit&1 != 0
+}
+
+// empty says whether a main hold knows nothing and has none below.
+func (h *hold) empty() bool {
+	for a := h; a != nil; a = a.alias {
+		if a.known != 0 {
+			return false
+		}
 	}
-	t := h.target
-	return t.host >= 0 && h.layer(t.host)&h.node.mask() != 0
+	return h.kids == 0
 }
 
 // deepest returns the highest bit of a word that is not 0.

@@ -177,13 +177,32 @@ func (x *Index) layerStored(t *target, i int, e *Event) {
 			l.counts[hash] = n + 1
 		}
 		if a, bit := t.find(hash, e.sum(j)); a != nil {
-			h := a.main()
-			h.mark(i, bit, true)
-			if h.list == &t.ghosts && h.live() {
-				h.take()
-				t.recent.push(h)
-				t.touch(h)
-			}
+			x.mark(a.main(), i, bit)
+		}
+	}
+}
+
+// mark sets a layer's bit of a main hold by the hashes that its position has.
+func (x *Index) mark(h *hold, i int, bit uint32) {
+	counts := h.target.layers[i].counts
+	on := false
+	for a := h; a != nil && len(counts) > 0; a = a.alias {
+		if a.known>>bit&1 != 0 {
+			hash, _ := a.nameOf(bit)
+			on = on || counts[hash] > 0
+		}
+	}
+	was := h.layer(i)>>bit&1 != 0
+	if on == was {
+		return
+	}
+	h.mark(i, bit, on)
+	if i != h.target.host || on {
+		return
+	}
+	for a := h; a != nil; a = a.alias {
+		if a.known>>bit&1 != 0 && !a.useful(bit) {
+			h.target.faded.push(a.nameOf(bit))
 		}
 	}
 }
@@ -238,8 +257,7 @@ func (x *Index) removed(t *target, e *Event) {
 		}
 		delete(l.counts, hash)
 		if a, bit := t.find(hash, e.sum(j)); a != nil {
-			a.main().mark(i, bit, false)
-			x.settle(a.main())
+			x.mark(a.main(), i, bit)
 		}
 	}
 	x.trim(t)
@@ -284,7 +302,8 @@ func (x *Index) removeBlock(t *target, e *Event, j int, hash uint64) {
 	}
 	a.own &^= b
 	t.blocks--
-	h := a.main()
-	h.publish()
-	x.settle(h)
+	a.main().publish()
+	if !a.useful(bit) {
+		t.faded.push(hash, e.sum(j))
+	}
 }

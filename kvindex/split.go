@@ -47,11 +47,8 @@ func (x *Index) splitHold(h *hold, upper, lower *node) {
 	t.enlist(u)
 	h.up = u
 	if a := h.aux.Load(); a != nil {
-		b := &aux{layers: make([]atomic.Uint64, len(a.layers))}
-		for i := range a.layers {
-			b.layers[i].Store(a.layers[i].Load())
-		}
-		u.aux.Store(b)
+		// The old node's readers read h's, which keeps all bits for them.
+		u.aux.Store(a.of(upper.mask()))
 	}
 	h.raise(u, lower)
 	end := u
@@ -73,14 +70,18 @@ func (x *Index) splitHold(h *hold, upper, lower *node) {
 			before = a
 		}
 	}
-	if h.list == &t.recent {
-		t.recent.insert(u, h)
-	} else {
-		t.recent.insert(u, nil) // older than all, as what is below it is a ghost
-	}
+	t.recent.insert(u, h)
 	upper.enter(u, u.resident())
 	lower.enter(h, h.resident())
-	x.settle(h)
+}
+
+// of returns a copy of a with these bits alone.
+func (a *aux) of(mask uint64) *aux {
+	b := &aux{layers: make([]atomic.Uint64, len(a.layers))}
+	for i := range a.layers {
+		b.layers[i].Store(a.layers[i].Load() & mask)
+	}
+	return b
 }
 
 // dismiss gives back the number of a hold that knows nothing, and its memory.

@@ -191,7 +191,6 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 			t.counts.Moved++
 			x.unname(f, at)
 			f.main().publish()
-			x.settle(f.main())
 			f = nil
 		}
 		if f == nil {
@@ -202,9 +201,7 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 			a.name(bit, hash, sum, more)
 			t.handles.add(hash, refOf(a, bit))
 			for i := range t.layers {
-				if t.layers[i].counts[hash] > 0 {
-					h.mark(i, bit, true)
-				}
+				x.mark(h, i, bit)
 			}
 			if len(t.orphans.by) > 0 && t.orphans.by[hash] != nil {
 				x.waiting = append(x.waiting, hash)
@@ -212,6 +209,9 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 		}
 	}
 	if !resident {
+		if !a.useful(bit) {
+			t.faded.push(hash, sum)
+		}
 		return
 	}
 	b := uint64(1) << bit
@@ -236,14 +236,13 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 // vacancy returns a hold of h's chain in which the position has no hash, or one
 // that is of no use any more; nil where there are too many.
 func (x *Index) vacancy(h *hold, bit uint32) *hold {
-	host := h.target.host >= 0 && h.layer(h.target.host)>>bit&1 != 0
 	last := h
 	n := 0
 	for a := h; a != nil; a = a.alias {
 		if a.known>>bit&1 == 0 {
 			return a
 		}
-		if a.own>>bit&1 == 0 && !host {
+		if !a.useful(bit) {
 			x.unname(a, bit)
 			return a
 		}
@@ -260,7 +259,7 @@ func (x *Index) vacancy(h *hold, bit uint32) *hold {
 }
 
 // touch makes h the most recent of what t holds, and all above it more recent
-// still, so that the oldest hold has none below it but ghosts.
+// still, so that the oldest hold has none below it.
 func (t *target) touch(h *hold) {
 	for m := h; m.list == &t.recent && m.next == m.up; m = m.up {
 		if m.up == nil {

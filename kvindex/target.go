@@ -25,8 +25,9 @@ type target struct {
 	handles handles
 	holds   []*hold // by number
 	free    []uint32
-	recent  holdList       // main holds, the least recently stored to first
-	ghosts  holdList       // main holds without anything live or below
+	recent  holdList // main holds, the least recently stored to first
+	hollow  []*hold  // main holds, some of which may know nothing any more
+	faded   fading
 	copies  map[ref]uint32 // beyond the first, of blocks that have several
 	orphans orphans
 	counts  Counters
@@ -187,7 +188,7 @@ func (x *Index) clear(t *target) {
 	t.blocks = 0
 	t.handles = handles{}
 	t.holds, t.free = nil, nil
-	t.recent, t.ghosts = holdList{}, holdList{}
+	t.recent, t.hollow, t.faded = holdList{}, nil, fading{}
 	t.copies = nil
 	t.orphans = orphans{}
 	for i := range t.layers {
@@ -206,62 +207,53 @@ func (x *Index) unlink(n *node) {
 	}
 }
 
-// settle puts a main hold into the list where it belongs after it lost a block or
-// a kid.
-func (x *Index) settle(h *hold) {
-	if h.kids > 0 || h.list != &h.target.recent || h.live() {
-		return
-	}
-	h.take()
-	h.target.ghosts.push(h)
-}
-
 // trim keeps t within its bounds. It runs between events, when nothing points at
 // a hold that may go.
 func (x *Index) trim(t *target) {
-	// An engine may name a block as resident after it seemed gone: some of the
-	// holds in which nothing is of use any more are kept for that.
-	for t.ghosts.n > 64+t.recent.n/8 {
-		x.freeHold(t.ghosts.first)
-	}
-	for t.blocks > x.cfg.MaxBlocks || t.handles.n > 2*x.cfg.MaxBlocks+1024 {
-		h := t.recent.first
-		if h == nil || h.kids > 0 {
-			// All that is below the oldest one are ghosts, as whatever is stored to
-			// makes those above it newer than itself.
-			if t.ghosts.first == nil {
-				return
-			}
-			x.freeHold(t.ghosts.first)
-			continue
-		}
-		t.counts.Evicted += x.shorten(h)
-	}
-}
-
-// shorten takes the last resident block from a main hold without kids, and the
-// hold with it where nothing of use remains. It returns the number of blocks.
-func (x *Index) shorten(h *hold) int {
-	m := h.resident()
-	if m == 0 {
-		x.freeHold(h)
-		return 0
-	}
-	bit := deepest(m)
-	for a := h; a != nil; a = a.alias {
-		if a.known>>bit&1 != 0 {
+	for t.faded.len() > maxFaded {
+		hash, sum := t.faded.pop()
+		if a, bit := t.find(hash, sum); a != nil && !a.useful(bit) {
 			x.unname(a, bit)
 		}
 	}
-	h.publish()
-	if !h.live() {
-		x.freeHold(h)
+	x.sweep(t)
+	for t.blocks > x.cfg.MaxBlocks || t.recent.n > x.cfg.MaxBlocks+maxFaded {
+		// The oldest one has none below it, as whatever is stored to makes those
+		// above it newer than itself.
+		x.shorten(t.recent.first)
+		x.sweep(t)
 	}
-	return 1
+}
+
+// sweep frees the holds that know nothing any more, and have none below.
+func (x *Index) sweep(t *target) {
+	for len(t.hollow) > 0 {
+		h := t.hollow[len(t.hollow)-1]
+		t.hollow = t.hollow[:len(t.hollow)-1]
+		if h.list != nil && h.empty() {
+			x.freeHold(h)
+		}
+	}
+}
+
+// shorten takes the last resident block from a main hold, or, where none is,
+// all that is known by it.
+func (x *Index) shorten(h *hold) {
+	out := ^uint64(0)
+	if m := h.resident(); m != 0 {
+		out = 1 << deepest(m)
+	}
+	for a := h; a != nil; a = a.alias {
+		for m := a.known & out; m != 0; m &= m - 1 {
+			h.target.counts.Evicted += int(a.own >> lowest(m) & 1)
+			x.unname(a, lowest(m))
+		}
+	}
+	h.publish()
 }
 
 // unname takes a block's hash away, and with it whatever was known by it. The
-// main hold is to be published, and settled, afterwards.
+// main hold is to be published afterwards.
 func (x *Index) unname(a *hold, bit uint32) {
 	t := a.target
 	hash, _ := a.nameOf(bit)
@@ -277,19 +269,19 @@ func (x *Index) unname(a *hold, bit uint32) {
 	a.known &= off
 	a.own &= off
 	a.multi &= off
+	h := a.main()
 	for i := range t.layers {
-		a.main().mark(i, bit, false)
+		x.mark(h, i, bit)
+	}
+	if h.empty() {
+		t.hollow = append(t.hollow, h)
 	}
 }
 
-// freeHold removes a main hold without kids, with its chain and all that is known
-// by it.
+// freeHold removes a main hold that knows nothing and has none below.
 func (x *Index) freeHold(h *hold) {
 	t := h.target
 	for a := h; a != nil; a = a.alias {
-		for m := a.known; m != 0; m &= m - 1 {
-			x.unname(a, lowest(m))
-		}
 		t.dismiss(a)
 	}
 	h.take()
@@ -297,8 +289,36 @@ func (x *Index) freeHold(h *hold) {
 	if h.node.holders.Load() == nil {
 		x.unlink(h.node)
 	}
-	if h.up != nil {
-		h.up.kids--
-		x.settle(h.up)
+	if up := h.up; up != nil {
+		if up.kids--; up.empty() {
+			t.hollow = append(t.hollow, up)
+		}
 	}
+}
+
+// fading are hashes of blocks that are of no use any more, the oldest first.
+// Their places are kept for a while: an engine may name one as a parent after
+// all, and so say that it is resident.
+type fading struct {
+	hashes [][2]uint64 // with their sums
+	first  int
+}
+
+// maxFaded bounds the blocks whose place is kept though they are gone.
+const maxFaded = 1024
+
+func (f *fading) len() int { return len(f.hashes) - f.first }
+
+func (f *fading) push(hash, sum uint64) {
+	if f.first > maxFaded {
+		f.hashes = f.hashes[:copy(f.hashes, f.hashes[f.first:])]
+		f.first = 0
+	}
+	f.hashes = append(f.hashes, [2]uint64{hash, sum})
+}
+
+func (f *fading) pop() (hash, sum uint64) {
+	f.first++
+	h := f.hashes[f.first-1]
+	return h[0], h[1]
 }
