@@ -80,25 +80,25 @@ func FromRequest(path string, h http.Header, body []byte) (router.Prompt, error)
 }
 
 // FromChat is the function of this name with r's settings.
-func (r *Parser) FromChat(body []byte) (router.Prompt, error) { return r.read(apiChat, nil, body) }
+func (r Parser) FromChat(body []byte) (router.Prompt, error) { return r.read(apiChat, nil, body) }
 
 // FromCompletion is the function of this name with r's settings.
-func (r *Parser) FromCompletion(body []byte) (router.Prompt, error) {
+func (r Parser) FromCompletion(body []byte) (router.Prompt, error) {
 	return r.read(apiCompletion, nil, body)
 }
 
 // FromResponses is the function of this name with r's settings.
-func (r *Parser) FromResponses(body []byte) (router.Prompt, error) {
+func (r Parser) FromResponses(body []byte) (router.Prompt, error) {
 	return r.read(apiResponses, nil, body)
 }
 
 // FromMessages is the function of this name with r's settings.
-func (r *Parser) FromMessages(body []byte) (router.Prompt, error) {
+func (r Parser) FromMessages(body []byte) (router.Prompt, error) {
 	return r.read(apiMessages, nil, body)
 }
 
 // FromEmbeddings is the function of this name with r's settings.
-func (r *Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
+func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 	return r.read(apiEmbeddings, nil, body)
 }
 
@@ -116,7 +116,7 @@ func (r *Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 // conversation_id. The body alone gives the other functions their key.
 //
 // The header x-rolter-vllm-token-ids, where it is not empty, goes to Tokens.
-func (r *Parser) FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
+func (r Parser) FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
 	a := apiOf(path)
 	if h == nil {
 		h = http.Header{}
@@ -187,7 +187,7 @@ func (p *parse) release() {
 }
 
 // read does the work of all the functions. h is nil where there are no headers.
-func (r *Parser) read(a api, h http.Header, body []byte) (router.Prompt, error) {
+func (r Parser) read(a api, h http.Header, body []byte) (router.Prompt, error) {
 	p := parses.Get().(*parse)
 	defer p.release()
 	limit := r.MaxBody
