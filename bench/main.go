@@ -40,8 +40,8 @@ func main() {
 // options are the flags.
 type options struct {
 	workloads, rates, policies, seeds, gateways, speeds, events string
-	calibration, data, json, html, profile, from, against       string
-	replicas                                                    int
+	calibration, data, json, html, profile, from, against, svg  string
+	replicas, blocks                                            int
 	scrape                                                      time.Duration
 	tokens, list                                                bool
 }
@@ -55,6 +55,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.replicas, "replicas", 0, "how many replicas; 0: the workload's own number, mostly 8")
 	f.StringVar(&o.gateways, "gateways", "1", "comma-separated `numbers` of gateways that share nothing")
 	f.StringVar(&o.calibration, "calibration", "", "`name` of what a replica can do; see -list")
+	f.IntVar(&o.blocks, "blocks", 0, "how many blocks of KV cache a replica has; 0: the calibration's")
 	f.StringVar(&o.speeds, "speeds", "", "comma-separated `speeds` of the replicas; missing ones are 1")
 	f.StringVar(&o.events, "events", "", "what happens to replicas: `\"die 0 100s 60s tell; slow 1 50s 0.5; join 200s\"`")
 	f.DurationVar(&o.scrape, "scrape", 5*time.Second, "how often gateways learn the engines' queues; 0: never")
@@ -65,6 +66,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	f.StringVar(&o.from, "from", "", "compare this policy with -against, or this `file` of -json")
 	f.StringVar(&o.against, "against", "", "the policy, or the `file` of -json, that -from is compared with")
+	f.StringVar(&o.svg, "sweep", "", "try the constants of least_work and draw what came of it in this `file` of SVG; only -data goes with it")
 	f.BoolVar(&o.list, "list", false, "list workloads, policies and calibrations")
 	return f
 }
@@ -92,6 +94,13 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	}
 	if o.list {
 		return list(out, o.data)
+	}
+	if o.svg != "" {
+		all, err := o.sweep(ctx, out, log)
+		if err != nil {
+			return err
+		}
+		return save(o.svg, func(w io.Writer) error { return writeSweep(w, all) })
 	}
 	if (o.from == "") != (o.against == "") {
 		return errors.New("-from and -against go together")
@@ -122,7 +131,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		return err
 	}
 	study.Command = strings.Join(append([]string{"go run ./bench"}, quoted(args)...), " ")
-	printStudy(out, study)
+	printStudy(out, study, plan.notes)
 	if o.from != "" {
 		if err := compareCells(out, study.Cells, study.Cells, o.from, o.against); err != nil {
 			return err

@@ -31,7 +31,18 @@ type plan struct {
 	cal      sim.Calibration
 	speeds   []float64
 	events   []sim.Event
+
+	notes map[cellKey]string // what run found that no sim.Cell tells
 }
+
+// cellKey is what a cell is of.
+type cellKey struct {
+	workload, policy string
+	rate             float64
+	gateways         int
+}
+
+func keyOf(c *sim.Cell) cellKey { return cellKey{c.Workload, c.Policy, c.Rate, c.Gateways} }
 
 func (o *options) plan(log io.Writer) (*plan, error) {
 	p := &plan{options: o}
@@ -44,6 +55,13 @@ func (o *options) plan(log io.Writer) (*plan, error) {
 	}
 	if p.cal, err = sim.CalibrationByName(o.calibration); err != nil {
 		return nil, fmt.Errorf("-calibration: %w", err)
+	}
+	if o.blocks < 0 || o.blocks > 1<<24 {
+		return nil, fmt.Errorf("-blocks: %d is out of range", o.blocks)
+	}
+	if o.blocks > 0 {
+		p.cal.Blocks = o.blocks
+		p.cal.About += fmt.Sprintf("; %d blocks", o.blocks)
 	}
 	if p.rates, err = numbers("rate", o.rates); err != nil {
 		return nil, err
@@ -182,8 +200,16 @@ func (p *plan) run(ctx context.Context, log io.Writer) (*sim.Study, error) {
 	if err := work(ctx, jobs, results, log); err != nil {
 		return nil, err
 	}
+	p.notes = make(map[cellKey]string)
 	for _, runs := range results {
+		var vs []recovery
+		for _, r := range runs { // before NewCell, which keeps one timeline
+			if v, ok := recoveryOf(r, p.events); ok {
+				vs = append(vs, v)
+			}
+		}
 		study.Cells = append(study.Cells, sim.NewCell(runs))
+		p.notes[keyOf(&study.Cells[len(study.Cells)-1])] = recoveries(vs)
 	}
 	if study.Replicas == 0 && len(results) > 0 {
 		study.Replicas = results[0][0].Replicas

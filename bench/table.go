@@ -14,7 +14,7 @@ import (
 
 // printStudy prints a table for each workload, number of gateways and rate, the
 // policy with the least mean time to first token first.
-func printStudy(out io.Writer, s *sim.Study) {
+func printStudy(out io.Writer, s *sim.Study, notes map[cellKey]string) {
 	fmt.Fprintf(out, "%s\n%d replicas of %s: %s\n", s.Command, s.Replicas, s.Calibration.Name, s.Calibration.About)
 	fmt.Fprintf(out, "%d seeds; ± is the 95%% confidence interval of the mean over them (Student's t); times in seconds\n", len(s.Seeds))
 	for _, w := range s.Workloads {
@@ -26,14 +26,14 @@ func printStudy(out io.Writer, s *sim.Study) {
 				to++
 			}
 			if c.Workload == w.Name {
-				printRate(out, w, s.Cells[from:to])
+				printRate(out, w, s.Cells[from:to], notes)
 			}
 			from = to
 		}
 	}
 }
 
-func printRate(out io.Writer, w sim.WorkloadInfo, cells []sim.Cell) {
+func printRate(out io.Writer, w sim.WorkloadInfo, cells []sim.Cell, notes map[cellKey]string) {
 	cells = slices.Clone(cells)
 	slices.SortStableFunc(cells, func(a, b sim.Cell) int { return cmp.Compare(a.TTFT.Mean, b.TTFT.Mean) })
 	fmt.Fprintf(out, "\n%s %g %s", w.Name, cells[0].Rate, w.Unit)
@@ -45,7 +45,7 @@ func printRate(out io.Writer, w sim.WorkloadInfo, cells []sim.Cell) {
 	fmt.Fprintln(t, "policy\tTTFT mean\tp50\tp90\tp99\tto the end\thits\tideal\trequests max/mean\ttokens max/mean\t\t")
 	for _, c := range cells {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f\t%.2f\t%.2f\t%s\t\n", c.Policy, interval(c.TTFT, 3), short(c.P50.Mean), short(c.P90.Mean),
-			short(c.P99.Mean), short(c.E2E.Mean), interval(c.HitShare, 3), c.IdealShare.Mean, c.MaxMean.Mean, c.MaxMeanTokens.Mean, remarks(&c))
+			short(c.P99.Mean), short(c.E2E.Mean), interval(c.HitShare, 3), c.IdealShare.Mean, c.MaxMean.Mean, c.MaxMeanTokens.Mean, remarks(&c, notes[keyOf(&c)]))
 	}
 	t.Flush()
 }
@@ -65,7 +65,7 @@ func short(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-func remarks(c *sim.Cell) string {
+func remarks(c *sim.Cell, note string) string {
 	var r []string
 	if c.Saturated > 0 {
 		r = append(r, fmt.Sprintf("saturated in %d of %d", c.Saturated, len(c.Runs)))
@@ -77,6 +77,9 @@ func remarks(c *sim.Cell) string {
 		if x.n > 0 {
 			r = append(r, fmt.Sprintf("%d %s", x.n, x.what))
 		}
+	}
+	if note != "" {
+		r = append(r, note)
 	}
 	return strings.Join(r, ", ")
 }
