@@ -17,3 +17,13 @@ func TestConformance(t *testing.T) {
 		return s
 	}, routertest.Options{})
 }
+
+func BenchmarkRequest(b *testing.B) {
+	routertest.Benchmark(b, func(rand func() uint64) router.Strategy {
+		s, err := leastwork.New(leastwork.Config{Rand: rand})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	})
+}
