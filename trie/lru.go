@@ -116,7 +116,9 @@ func (t *Trie) sweep(n int) bool {
 	swept := false
 	for len(t.dead) > 0 {
 		s := t.dead[len(t.dead)-1]
-		p := t.slots[s].list.oldest
+		// The newest first: what ends further down goes before what it extends, so
+		// that nothing is joined only to be dropped.
+		p := t.slots[s].list.newest
 		if p == 0 {
 			t.dead = t.dead[:len(t.dead)-1]
 			t.vacant = append(t.vacant, s)

@@ -236,7 +236,7 @@ func (t *Trie) Forget(id string) {
 	delete(t.ids, id)
 	t.gen++
 	t.dead = append(t.dead, s)
-	t.sweep(4096)
+	t.sweep(256)
 	t.maintain(0)
 }
 
