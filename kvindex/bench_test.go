@@ -223,37 +223,66 @@ func inUse() uint64 {
 	return max(m.HeapAlloc, m.HeapInuse)
 }
 
+// BenchmarkIngest decodes and applies payloads as vLLM sends them.
+func BenchmarkIngest(b *testing.B) {
+	f := newFleet(1_000_000)
+	for _, d := range []dialect{{}, {maps: true}} {
+		b.Run(fmt.Sprintf("maps=%v", d.maps), func(b *testing.B) {
+			payloads := make([][]byte, len(f.events))
+			for i := range f.events {
+				payloads[i] = d.encode(0, []Event{f.events[i].event})
+			}
+			n := 0
+			for b.Loop() {
+				x := newIndex(b, Config{})
+				seq := make([]uint64, len(f.ids))
+				var batch Batch
+				for i, p := range payloads {
+					if err := batch.Decode(p); err != nil {
+						b.Fatal(err)
+					}
+					target := f.events[i].target
+					if err := x.Apply(f.ids[target], seq[target], batch); err != nil {
+						b.Fatal(err)
+					}
+					seq[target]++
+				}
+				n += f.blocks
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds()/1e6, "Mblocks/s")
+		})
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	f := newFleet(10_000)
+	payload := dialect{maps: true}.encode(0, []Event{f.events[3].event})
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Decode(payload); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReset resets one target that holds a million blocks, among 64.
 func BenchmarkReset(b *testing.B) {
 	f := newFleet(1_000_000)
-	x := newIndex(b, Config{})
-	var worst time.Duration
 	for b.Loop() {
 		b.StopTimer()
-		for i := range f.ids { // one target with all of it, among 64
-			for j := range f.events {
-				p := f.events[j]
-				if p.target == i || i == 0 {
-					_ = p
-				}
-			}
-		}
+		x := newIndex(b, Config{MaxBlocks: 2_000_000})
+		f.apply(b, x)
+		seq, _ := x.Last(f.ids[0])
 		one := Batch{Events: make([]Event, 1)}
-		for seq := range f.events {
-			one.Events[0] = f.events[seq].event
-			if err := x.Apply(f.ids[0], uint64(seq), one); err != nil {
+		for _, p := range f.events {
+			seq++
+			one.Events[0] = p.event
+			if err := x.Apply(f.ids[0], seq, one); err != nil {
 				b.Fatal(err)
 			}
 		}
-		f.apply(b, x)
 		b.StartTimer()
-		start := time.Now()
 		x.Reset(f.ids[0])
-		worst = max(worst, time.Since(start))
-		b.StopTimer()
-		for _, id := range f.ids {
-			x.Reset(id)
-		}
-		b.StartTimer()
 	}
-	b.ReportMetric(float64(worst.Microseconds())/1000, "worst-ms")
 }

@@ -10,7 +10,7 @@ func (d *decoder) cut(n int) []uint64 {
 	b := d.batch
 	if n > cap(b.words)-len(b.words) {
 		// What is left of the payload bounds what is asked for later.
-		b.words = make([]uint64, 0, max(n, min(d.rest()/8, 1<<12)))
+		b.words = make([]uint64, 0, max(n, min(d.rest()/40, 1<<12)))
 	}
 	at := len(b.words)
 	b.words = b.words[:at+n]

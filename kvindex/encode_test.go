@@ -243,7 +243,7 @@ func (d dialect) event(p *packer, e *Event) {
 		}
 		return
 	}
-	f = append(f, entry{"type", func(p *packer) { p.str(tag) }})
+	f = append([]entry{{"type", func(p *packer) { p.str(tag) }}}, f...)
 	if d.shuffle != nil {
 		d.shuffle.Shuffle(len(f), func(i, j int) { f[i], f[j] = f[j], f[i] })
 	}

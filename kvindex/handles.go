@@ -12,8 +12,6 @@ type handles struct {
 // ref names a block of a target: the hold's number and the block's bit.
 type ref uint32
 
-const maxHolds = 1 << 26
-
 func refOf(h *hold, bit uint32) ref       { return ref(h.number<<6 | bit) }
 func (r ref) split() (number, bit uint32) { return uint32(r) >> 6, uint32(r) & (span - 1) }
 

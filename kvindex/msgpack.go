@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// The reader below is our own because the tokens of a batch are most of its
-// bytes: read in one loop over the slice they cost about 1.5 ns each, and a
-// library's call for each value several times that. What remains to be read is
-// little, and every value is sniffed anyway.
+// The reader below is our own. The tokens of a batch are most of its bytes: read
+// in one loop over the slice they cost about 2 ns each, and 4.5 ns by calls of
+// github.com/tinylib/msgp, the fastest library that was tried. What else there is
+// to read is little, and every value is sniffed anyway.
 
 var errShort = errors.New("ends inside a value")
 var errKind = errors.New("a value of an unexpected kind")

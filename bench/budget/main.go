@@ -26,6 +26,7 @@ var groups = []struct {
 	run  func(*table, *options) error
 }{
 	{"trie", trieRows},
+	{"kvindex", kvindexRows},
 	{"prompt", promptRows},
 	{"route", routeRows},
 	{"gateway", gatewayRows},

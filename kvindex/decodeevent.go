@@ -1,0 +1,127 @@
+package kvindex
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// finish checks what an event says as a whole, and adds it to the batch.
+func (d *decoder) finish(f *fields) {
+	if d.err != nil {
+		return
+	}
+	if f.Kind != Cleared && !f.hashes {
+		d.fail(errors.New("an event without block hashes"))
+		return
+	}
+	if f.Left != nil && len(f.Left) != len(f.Hashes) {
+		d.fail(errors.New("not as many counts as block hashes"))
+		return
+	}
+	if f.Adapter == "" && f.hasID {
+		f.Adapter = "id:" + strconv.FormatInt(f.loraID, 10)
+	}
+	if f.remote {
+		f.Medium = Storage // another machine's
+	}
+	if f.extra > 0 {
+		d.extraKeys(f, f.extra, false)
+	}
+	if f.objects > 0 {
+		d.extraKeys(f, f.objects, true)
+	}
+	if d.err == nil {
+		d.batch.Events = append(d.batch.Events, f.Event)
+	}
+}
+
+// extraKeys reads the list of what distinguishes each block beside its tokens.
+// The adapter's name, which is one of them, is known already; the salt stands in
+// the first block of a prompt alone. Whatever else there is becomes a part of
+// the block. With whole nothing is taken for a name or a salt.
+func (d *decoder) extraKeys(f *fields, at int, whole bool) {
+	end := d.off
+	d.off = at
+	defer func() {
+		if d.err == nil {
+			d.off = end
+		}
+	}()
+	if d.nil() {
+		return
+	}
+	n := d.header(kArray)
+	if n > maxHashes {
+		d.fail(errTooMany)
+	}
+	if d.err != nil {
+		return
+	}
+	for i := range n {
+		if d.nil() {
+			continue
+		}
+		if i >= len(f.Hashes) {
+			d.skip(1)
+			continue
+		}
+		var sum uint64
+		if whole || d.peek() != kArray {
+			from := d.off
+			d.skip(1)
+			sum = max(1, xxhash.Sum64(d.b[from:d.off]))
+		} else {
+			sum = d.extraKey(f, i == 0 && !f.HasParent)
+		}
+		if d.err != nil {
+			return
+		}
+		if sum != 0 {
+			if f.Extra == nil {
+				f.Extra = d.cut(len(f.Hashes))
+			}
+			f.Extra[i] ^= sum
+		}
+	}
+}
+
+// extraKey reads one block's keys: the adapter's name, multimodal objects (each
+// a pair, or in old versions a string), the salt, a hash of embeddings. The salt
+// is the last string of a prompt's first block.
+func (d *decoder) extraKey(f *fields, first bool) (sum uint64) {
+	var pending []byte // a string that is the salt unless another one follows
+	for j := range d.header(kArray) {
+		from := d.off
+		if d.peek() != kString {
+			d.skip(1)
+			if d.err == nil {
+				sum = sum*31 + xxhash.Sum64(d.b[from:d.off])
+			}
+			continue
+		}
+		s := d.bytes()
+		if j == 0 && f.Adapter != "" && string(s) == f.Adapter {
+			continue
+		}
+		if first && pending == nil {
+			pending = s
+			continue
+		}
+		if first {
+			s, pending = pending, s
+		}
+		sum = sum*31 + xxhash.Sum64(s)
+	}
+	if pending != nil && d.err == nil {
+		if len(pending) > maxName {
+			d.fail(errTooMany)
+			return 0
+		}
+		if f.Salt == "" {
+			f.Salt = string(pending)
+		}
+	}
+	return sum
+}

@@ -1,0 +1,298 @@
+package kvindex
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// fields is what an event says before it can be understood: which keys come
+// first is not certain.
+type fields struct {
+	Event
+	hashes  bool // a list of them was there
+	loraID  int64
+	hasID   bool
+	extra   int // where the extra keys begin, 0 for nowhere
+	objects int // where a list of each block's multimodal objects begins
+	remote  bool
+}
+
+func newFields(k EventKind) fields {
+	return fields{Event: Event{Kind: k, Group: -1}}
+}
+
+func (d *decoder) arrayEvent() {
+	n := d.header(kArray)
+	if d.err != nil {
+		return
+	}
+	var tag []byte
+	if n > 0 && d.peek() == kString {
+		tag = d.bytes()
+		n--
+	}
+	k := kindOf(tag)
+	if k == 0 {
+		d.batch.UnknownEvents++
+		d.skip(n)
+		return
+	}
+	f := newFields(k)
+	for i := range n {
+		switch {
+		case d.err != nil:
+			return
+		case k == Stored && i < len(storedFields):
+			d.field(&f, storedFields[i])
+		case k == Removed && i < len(removedFields):
+			d.field(&f, removedFields[i])
+		default:
+			d.batch.UnknownKeys++
+			d.skip(1)
+		}
+	}
+	d.finish(&f)
+}
+
+// The fields of an event that is an array, after its tag.
+var (
+	storedFields = [...]string{
+		"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
+		"extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
+	}
+	removedFields = [...]string{"block_hashes", "medium", "group_idx"}
+)
+
+func (d *decoder) mapEvent() {
+	n := d.header(kMap)
+	f := newFields(0)
+	start := d.off
+	for i := range n {
+		if d.err != nil {
+			return
+		}
+		key := d.key()
+		if string(key) == "type" {
+			if f.Kind != 0 {
+				d.fail(errors.New("an event with two types"))
+				return
+			}
+			if d.peek() == kString {
+				f.Kind = kindOf(d.bytes())
+			} else {
+				d.skip(1)
+			}
+			if f.Kind == 0 { // unknown: the rest is of no interest
+				d.batch.UnknownEvents++
+				d.skip(2 * (n - i - 1))
+				return
+			}
+			if i > 0 { // what came before was passed over, to be read again now
+				end := d.off
+				d.off = start
+				for range i {
+					d.field(&f, string(d.key()))
+				}
+				d.off = max(d.off, end)
+			}
+			continue
+		}
+		if f.Kind == 0 {
+			d.skip(1)
+			continue
+		}
+		d.field(&f, string(key))
+	}
+	if d.err != nil {
+		return
+	}
+	if f.Kind == 0 {
+		d.batch.UnknownEvents++
+		return
+	}
+	d.finish(&f)
+}
+
+// field reads the value of one key.
+func (d *decoder) field(f *fields, key string) {
+	if d.err != nil {
+		return
+	}
+	switch key {
+	case "block_hashes":
+		d.hashes(f)
+	case "parent_block_hash":
+		if f.HasParent = !d.nil(); f.HasParent {
+			f.Parent, f.ParentSum = d.hash()
+		}
+	case "token_ids":
+		d.tokenIDs(f)
+	case "block_size":
+		if !d.nil() {
+			f.BlockSize = int32(d.number(0, maxBlock))
+		}
+	case "lora_id":
+		if !d.nil() {
+			f.loraID, _ = d.int()
+			f.hasID = true
+		}
+	case "medium":
+		if !d.nil() {
+			f.Medium = medium(d.bytes())
+		}
+	case "lora_name":
+		if d.peek() == kMap { // SGLang 0.5.18 and 0.5.19: a map of what was new then
+			for range d.header(kMap) {
+				switch inner := string(d.key()); inner {
+				case "cache_salt", "lora_name":
+					if d.peek() == kMap {
+						d.fail(errKind)
+						return
+					}
+					d.field(f, inner)
+				default:
+					d.batch.UnknownKeys++
+					d.skip(1)
+				}
+			}
+		} else if !d.nil() {
+			f.Adapter = d.name()
+		}
+	case "cache_salt":
+		if !d.nil() {
+			f.Salt = d.name()
+		}
+	case "extra_keys":
+		f.extra = d.off
+		d.skip(1)
+	case "block_mm_infos": // Dynamo's, of TensorRT-LLM
+		f.objects = d.off
+		d.skip(1)
+	case "group_idx":
+		if !d.nil() {
+			f.Group = int32(d.number(0, 1<<20))
+		}
+	case "kv_cache_spec_kind":
+		if !d.nil() {
+			f.Spec = spec(d.bytes())
+		}
+	case "kv_cache_spec_sliding_window":
+		if !d.nil() {
+			f.Window = int32(d.number(0, 1<<30))
+		}
+	case "locality":
+		if !d.nil() {
+			f.remote = string(d.bytes()) == "REMOTE"
+		}
+	case "origin":
+		if d.peek() == kString {
+			f.Reused = string(d.bytes()) == "REUSED"
+		} else {
+			d.skip(1)
+		}
+	case "remaining_copy_counts":
+		d.left(f)
+	case "session_id", "ownership", "event_version": // known, and of no use here
+		d.skip(1)
+	default:
+		d.batch.UnknownKeys++
+		d.skip(1)
+	}
+}
+
+func (d *decoder) name() string {
+	b := d.bytes()
+	if len(b) > maxName {
+		d.fail(errTooMany)
+		return ""
+	}
+	return string(b)
+}
+
+func medium(b []byte) Medium {
+	switch {
+	case len(b) == 0, bytes.EqualFold(b, []byte("GPU")):
+		return Device
+	case bytes.EqualFold(b, []byte("CPU")), bytes.EqualFold(b, []byte("CPU_PINNED")):
+		return Host
+	}
+	return Storage
+}
+
+func spec(b []byte) Spec {
+	switch string(b) {
+	case "full_attention", "mla_attention", "sink_full_attention":
+		return SpecFull
+	case "sliding_window", "sliding_window_mla":
+		return SpecSliding
+	}
+	return SpecOther
+}
+
+// hash reads one block's name and, where it is bytes, their fingerprint.
+func (d *decoder) hash() (h, sum uint64) {
+	switch d.peek() {
+	case kInt:
+		v, _ := d.int()
+		return uint64(v), 0
+	case kBytes, kString:
+		b := d.bytes()
+		if len(b) == 0 {
+			d.fail(errors.New("an empty block hash"))
+			return 0, 0
+		}
+		for _, x := range b[max(0, len(b)-8):] {
+			h = h<<8 | uint64(x)
+		}
+		if len(b) > 8 {
+			sum = max(1, xxhash.Sum64(b))
+		}
+		return h, sum
+	}
+	d.fail(errKind)
+	return 0, 0
+}
+
+func (d *decoder) hashes(f *fields) {
+	n := d.header(kArray)
+	if n > maxHashes {
+		d.fail(errTooMany)
+	}
+	if d.err != nil {
+		return
+	}
+	f.hashes = true
+	f.Hashes, f.Sums = d.cut(n), nil
+	for i := range n {
+		h, sum := d.hash()
+		if d.err != nil {
+			return
+		}
+		f.Hashes[i] = h
+		if sum != 0 && f.Sums == nil {
+			f.Sums = d.cut(n)
+		}
+		if f.Sums != nil {
+			f.Sums[i] = sum
+		}
+	}
+}
+
+func (d *decoder) left(f *fields) {
+	if d.nil() {
+		return
+	}
+	n := d.header(kArray)
+	if n > maxHashes {
+		d.fail(errTooMany)
+	}
+	if d.err != nil {
+		return
+	}
+	f.Left = d.cut(n)
+	for i := range n {
+		f.Left[i] = uint64(d.number(0, 1<<30))
+	}
+}
