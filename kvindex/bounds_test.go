@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -124,4 +125,56 @@ func TestNothingStays(t *testing.T) {
 	}
 	g.holdsOf("new", "abcdef", 6)
 	g.holdsOf("t0", "abcdef", -1)
+}
+
+// The table of handles against a map, and it does not stay large.
+func TestHandles(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 3))
+	var h handles
+	truth := map[uint64]ref{}
+	look := func(hash uint64) ref {
+		for i := h.home(tagOf(hash)); h.cells[i] != 0; i = h.next(i) {
+			if h.cells[i]>>32 == tagOf(hash) {
+				return ref(h.cells[i])
+			}
+		}
+		return 0
+	}
+	for i := range 60_000 {
+		hash := uint64(r.IntN(3000))
+		if i > 40_000 {
+			hash %= 20
+		}
+		was, ok := truth[hash]
+		switch {
+		case !ok && i < 50_000:
+			truth[hash] = ref(i + 1)
+			h.add(hash, ref(i+1))
+		case ok && r.IntN(2) == 0:
+			h.move(hash, was, ref(i+1))
+			truth[hash] = ref(i + 1)
+		case ok:
+			h.remove(hash, was)
+			delete(truth, hash)
+		}
+		if i == 40_000 {
+			for hash, r := range truth {
+				h.remove(hash, r)
+			}
+			clear(truth)
+			if len(h.cells) > 64 {
+				t.Errorf("%d cells for nothing", len(h.cells))
+			}
+		}
+		if h.n != len(truth) {
+			t.Fatalf("%d of %d", h.n, len(truth))
+		}
+		if i%500 == 0 {
+			for hash, want := range truth {
+				if got := look(hash); got != want {
+					t.Fatalf("hash %d: %d, want %d", hash, got, want)
+				}
+			}
+		}
+	}
 }

@@ -218,7 +218,8 @@ func (x *Index) Reset(id string) {
 }
 
 // Suspend says whether the target's stream is out of touch: while it is, Match
-// gives -1. What is known is kept, and Apply goes on as ever. Reset ends it too.
+// gives -1. What is known is kept, and Apply goes on as ever. Reset ends it, and
+// so does a sequence that starts over.
 func (x *Index) Suspend(id string, out bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

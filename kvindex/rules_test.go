@@ -153,7 +153,7 @@ func TestTargetsAreApart(t *testing.T) {
 func TestCopies(t *testing.T) {
 	for _, set := range []bool{false, true} {
 		g := newRig(t, Config{Set: set})
-		g.apply("a", put("ab", 2), put("ab", 1), put("ab", 1))
+		g.apply("a", put("abcd", 4), put("ab", 1), put("ab", 1), put("abX", 1)) // a run is split
 		for left := 2; left >= 0; left-- {
 			g.apply("a", drop("ab"))
 			want := 2

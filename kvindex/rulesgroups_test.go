@@ -39,11 +39,11 @@ func TestBlockSizes(t *testing.T) {
 	g.apply("a", drop("a"))
 	g.holds("abcdef", 4)
 	// And so are smaller ones, as soon as they are more than a part.
-	g.apply("a", put("abcd", 4))
-	g.holds("abcd", 4)
+	g.apply("a", put("ab", 2))
+	g.holds("abcd", 2) // what was known before is void
 	// One part after another is none.
 	for range 9 {
-		g.holds("abcd", 4)
+		g.holds("abcd", 2)
 		g.apply("a", part)
 	}
 	g.holds("abcd", 0)
@@ -78,6 +78,26 @@ func TestMedia(t *testing.T) {
 		g.apply("a", host(drop("x", "xy", "xyz", "xyzw")))
 		g.holds("xyzw", 0)
 	}
+}
+
+// A host copy counts by any of a position's hashes, and where the target has
+// nothing at a position it has no host copy either.
+func TestHostCopiesOfSharedRuns(t *testing.T) {
+	host := func(e Event) Event { e.Medium = Host; return e }
+	g := newRig(t, Config{HostCredit: 1})
+	other := put("ab", 2).with(func(e *Event) { e.Hashes = []uint64{1, 2} })
+	g.apply("a", put("ab", 2), other, host(put("ab", 2)), drop("ab"), Event{Kind: Removed, Group: -1, Hashes: []uint64{2}})
+	g.holds("ab", 2)
+	g.apply("a", host(drop("ab")))
+	g.holds("ab", 1)
+
+	g = newRig(t, Config{HostCredit: 1})
+	g.apply("a", put("abcd", 4), host(put("abcd", 4)), put("abX", 1)) // a run is split
+	// Both branches go: their hashes stand for other blocks now.
+	g.apply("a", put("zzz", 3).with(func(e *Event) { e.Hashes = []uint64{hashed("abc"), hashed("abcd"), hashed("abX")} }))
+	g.apply("b", put("abQR", 4)) // the run grows again
+	g.holds("abQR", 2)
+	g.holdsOf("b", "abQR", 4)
 }
 
 func TestGroups(t *testing.T) {
