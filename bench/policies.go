@@ -22,6 +22,10 @@ func policies() []sim.Policy {
 	own := []sim.Policy{
 		{Name: leastwork.Name, About: "least Prefill + 5 * uncached + 0.2 * context of the requests in flight and queued, in tokens, for each unit of weight",
 			New: func(e sim.Env) (router.Strategy, error) { return leastwork.New(leastwork.Config{Rand: e.Rand}) }},
+		{Name: leastwork.Name + "_agree", About: "least_work with Agree 0.25: gateways that share nothing send a cold prompt to the same target, where that costs at most a quarter more",
+			New: func(e sim.Env) (router.Strategy, error) {
+				return leastwork.New(leastwork.Config{Rand: e.Rand, Agree: 0.25})
+			}},
 		{Name: cacheaware.Name, About: "who has been sent most of the prompt, from half of it on, unless overloaded (load > least + 2 and > 1.5 * least); else least load",
 			New: func(e sim.Env) (router.Strategy, error) { return cacheaware.New(cacheaware.Config{Rand: e.Rand}) }},
 		{Name: pipeline.Name, About: "greatest sum of weight share, 2 * 4 / (4 + load beyond the least) and cached share; sessions stay",

@@ -18,6 +18,16 @@ func TestConformance(t *testing.T) {
 	}, routertest.Options{})
 }
 
+func TestConformanceOfAgree(t *testing.T) {
+	routertest.Run(t, func(rand func() uint64) router.Strategy {
+		s, err := leastwork.New(leastwork.Config{Rand: rand, Agree: 0.25})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}, routertest.Options{})
+}
+
 func BenchmarkRequest(b *testing.B) {
 	routertest.Benchmark(b, func(rand func() uint64) router.Strategy {
 		s, err := leastwork.New(leastwork.Config{Rand: rand})

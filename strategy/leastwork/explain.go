@@ -9,9 +9,10 @@ import (
 )
 
 // Explain lists the targets by cost, the least first. The score is the least cost
-// divided by the target's.
+// divided by the target's. Where Config.Agree takes costs for equal, so does it.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	v := s.look(&p, targets, new(room))
+	level := s.level(&v, targets)
 	from := len(dst)
 	dst = pick.Candidates(&p, targets, dst)
 	cs := dst[from:]
@@ -19,7 +20,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	reason := make(map[string]router.Reason, len(cs))
 	for i := range cs {
 		cs[i].Cached, cs[i].Length, cs[i].Unit = v.key.Units(v.Cached[i]), v.key.Units(v.key.Size()), v.key.Unit()
-		cost[targets[i].ID] = s.cost(&v, targets, i)
+		cost[targets[i].ID] = max(s.cost(&v, targets, i), level)
 		reason[targets[i].ID] = v.reason(i)
 	}
 	pick.Sort(cs, func(a, b *router.Candidate) int { return cmp.Compare(cost[a.Target.ID], cost[b.Target.ID]) })

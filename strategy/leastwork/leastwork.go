@@ -32,6 +32,14 @@ type Config struct {
 	// RequestTokens is what a request costs, in tokens that wait for prefill, as
 	// long as the length of none that is in flight is known. 0 means 2048.
 	RequestTokens float64
+	// Agree lets gateways that share nothing choose alike. A prompt of which no Ready
+	// target holds a tenth then goes to one of those that cost at most this share
+	// more than the least, the one that a hash of the prompt's beginning says. What
+	// one gateway has warmed the others find, where they would have warmed it again
+	// elsewhere. 0, the default, leaves it to the least cost, which is better for
+	// one gateway alone; 0.25 is a good value for several (bench/RESULTS.md). At
+	// most 1.
+	Agree float64
 	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
 	// 1,000,000 nodes of one target and 512 MiB of text for all.
 	MaxNodes, MaxBytes int
@@ -60,6 +68,9 @@ func (c *Config) check() error {
 			return fmt.Errorf("leastwork: %s is %v; it must be a positive number", f.name, *f.v)
 		}
 	}
+	if !(c.Agree >= 0 && c.Agree <= 1) {
+		return fmt.Errorf("leastwork: Agree is %v; it must be 0 to 1", c.Agree)
+	}
 	if c.Trie != nil && (c.MaxNodes != 0 || c.MaxBytes != 0) {
 		return fmt.Errorf("leastwork: Trie is given, so MaxNodes and MaxBytes are its own and must be 0")
 	}
@@ -76,7 +87,8 @@ func (c *Config) check() error {
 // there hold: the mean length of those that this Strategy sent there (or, for the
 // queued ones and where it sent none, anywhere) times their number. As long as no
 // length is known, a request costs RequestTokens. A target of unknown load has
-// the mean work of the others. Equal costs have equal chances.
+// the mean work of the others. Equal costs have equal chances; what counts as equal
+// for a cold prompt is Config.Agree's to say.
 //
 // There is no threshold: a hot prefix spills by itself when the queue at its
 // target costs more than computing it anew, and a slow target, which keeps its
@@ -208,12 +220,16 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 		return router.Decision{}, pick.NoTarget(targets)
 	}
 	tie := pick.Tie{Seed: s.cfg.Rand()}
+	level := s.level(&v, targets)
+	if level > 0 {
+		tie.Seed = leading(&p, v.best)
+	}
 	least := math.Inf(1)
 	for i := range targets {
 		if targets[i].State != router.Ready {
 			continue
 		}
-		switch c := s.cost(&v, targets, i); {
+		switch c := max(s.cost(&v, targets, i), level); {
 		case c < least:
 			least = c
 			tie.Better(i)
@@ -233,6 +249,9 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	}, nil
 }
 
+// cold says that no Ready target holds a tenth of the prompt.
+func (v *view) cold() bool { return 10*v.best < v.key.Size() }
+
 // reason is why targets[i] was chosen. What less than a tenth of the prompt says
 // is not worth a name.
 func (v *view) reason(i int) router.Reason {
@@ -241,7 +260,7 @@ func (v *view) reason(i int) router.Reason {
 		return router.ReasonOnly
 	case v.key.Size() == 0:
 		return router.ReasonEmpty
-	case 10*v.best < v.key.Size():
+	case v.cold():
 		return router.ReasonCold
 	case v.Cached[i] < v.best:
 		return router.ReasonSpill

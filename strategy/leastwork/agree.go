@@ -1,0 +1,42 @@
+package leastwork
+
+import (
+	"math"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/pick"
+)
+
+// leadBytes is how much of a prompt is hashed beyond what is known of it, and the
+// grain in which that is told: gateways know nearly, not exactly, the same.
+const leadBytes = 1024
+
+// level is the cost up to which targets count as equal, 0 where Config.Agree has
+// no say: the prompt is warm somewhere, or empty.
+func (s *Strategy) level(v *view, targets []router.Target) float64 {
+	if s.cfg.Agree == 0 || v.ready < 2 || v.key.Size() == 0 || !v.cold() {
+		return 0
+	}
+	least := math.Inf(1)
+	for i := range targets {
+		if targets[i].State == router.Ready {
+			least = min(least, s.cost(v, targets, i))
+		}
+	}
+	return least * (1 + s.cfg.Agree)
+}
+
+// leading hashes what p begins with, up to the first bytes that no target has been
+// sent. What many prompts share is known soon, so it is the part behind it that
+// sets them apart: a common opening does not send them all to one place.
+func leading(p *router.Prompt, known int) uint64 {
+	n := (known+leadBytes-1)/leadBytes*leadBytes + leadBytes
+	h := pick.Hash(p.Scope())
+	if p.Text != "" {
+		return pick.Mix(h ^ pick.Hash(p.Text[:min(n, len(p.Text))]))
+	}
+	for _, t := range p.Tokens[:min(n/4, len(p.Tokens))] {
+		h = pick.Mix(h ^ uint64(t))
+	}
+	return h
+}
