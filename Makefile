@@ -5,7 +5,7 @@ GO       ?= go
 FUZZTIME ?= 5s
 BIN      := $(CURDIR)/.cache/bin
 
-.PHONY: demo test check bench race fuzz purego tools deps
+.PHONY: demo test check bench peers race fuzz purego tools deps
 
 demo:
 	CGO_ENABLED=0 $(GO) run -tags purego ./examples/gateway -demo
@@ -48,3 +48,8 @@ fuzz:
 
 bench:
 	$(GO) run ./bench/budget
+
+# Published routers beside ours; see bench/peers. PEERS_PYTHON names a Python 3.11 that is not on PATH.
+peers:
+	$(GO) build -o $(BIN)/peers ./bench/peers
+	$(BIN)/peers $(PEERS)
