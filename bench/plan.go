@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -155,6 +156,7 @@ type job struct {
 	cfg   sim.Config
 	cell  int
 	run   int
+	still bool // without the events, to compare with
 }
 
 // run makes all runs, as many at a time as there are processors, and aggregates
@@ -164,6 +166,7 @@ func (p *plan) run(ctx context.Context, log io.Writer) (*sim.Study, error) {
 	for _, q := range p.policies {
 		study.Policies = append(study.Policies, sim.PolicyInfo{Name: q.Name, About: q.About})
 	}
+	dies := slices.ContainsFunc(p.events, func(e sim.Event) bool { return e.Kind == sim.Die })
 	var jobs []job
 	cells := 0
 	for _, s := range p.sources {
@@ -183,28 +186,37 @@ func (p *plan) run(ctx context.Context, log io.Writer) (*sim.Study, error) {
 					g.build = sync.OnceValues(func() (*trace.Workload, error) { return s.Build(rate, seed) })
 					g.left.Store(int32(len(p.policies)))
 					for k, q := range p.policies {
-						jobs = append(jobs, job{group: g, cell: cells + k, run: n, cfg: sim.Config{
+						j := job{group: g, cell: cells + k, run: n, cfg: sim.Config{
 							Rate: rate, Policy: q, Seed: seed, Replicas: replicas, Calibration: p.cal, Speeds: p.speeds,
 							Gateways: gateways, Scrape: p.options.scrape, Events: p.events, Tokens: p.options.tokens, Requests: true,
-						}})
+						}}
+						jobs = append(jobs, j)
+						if dies {
+							g.left.Add(1)
+							j.still, j.cfg.Events, j.cfg.Requests = true, nil, false
+							jobs = append(jobs, j)
+						}
 					}
 				}
 				cells += len(p.policies)
 			}
 		}
 	}
-	results := make([][]*sim.Result, cells)
+	results, stills := make([][]*sim.Result, cells), make([][]*sim.Result, cells)
 	for i := range results {
-		results[i] = make([]*sim.Result, len(p.seeds))
+		results[i], stills[i] = make([]*sim.Result, len(p.seeds)), make([]*sim.Result, len(p.seeds))
 	}
-	if err := work(ctx, jobs, results, log); err != nil {
+	if err := work(ctx, jobs, results, stills, log); err != nil {
 		return nil, err
 	}
 	p.notes = make(map[cellKey]string)
-	for _, runs := range results {
+	for i, runs := range results {
 		var vs []recovery
-		for _, r := range runs { // before NewCell, which keeps one timeline
-			if v, ok := recoveryOf(r, p.events); ok {
+		for k, r := range runs { // before NewCell, which keeps one timeline
+			if stills[i][k] == nil {
+				continue
+			}
+			if v, ok := recoveryOf(r, stills[i][k], p.events); ok {
 				vs = append(vs, v)
 			}
 		}
@@ -217,7 +229,7 @@ func (p *plan) run(ctx context.Context, log io.Writer) (*sim.Study, error) {
 	return study, nil
 }
 
-func work(ctx context.Context, jobs []job, results [][]*sim.Result, log io.Writer) error {
+func work(ctx context.Context, jobs []job, results, stills [][]*sim.Result, log io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	bar := newProgress(log, "simulating", len(jobs))
@@ -237,7 +249,11 @@ func work(ctx context.Context, jobs []job, results [][]*sim.Result, log io.Write
 					j.cfg.Workload = w
 					var r *sim.Result
 					if r, err = sim.Run(ctx, j.cfg); err == nil {
-						results[j.cell][j.run] = r
+						if j.still {
+							stills[j.cell][j.run] = r
+						} else {
+							results[j.cell][j.run] = r
+						}
 					}
 					j.cfg.Workload = nil
 				}
