@@ -67,13 +67,13 @@ func (r *rig) stop() {
 }
 
 // gatewayCommand returns how to start the gateway binary at path.
-func gatewayCommand(path, strategy string) func(string, []string) []string {
+func gatewayCommand(path, strategy string, flags ...string) func(string, []string) []string {
 	return func(addr string, engines []string) []string {
 		argv := []string{path, "-listen", addr, "-strategy", strategy, "-drain-delay", "0s", "-grace", "1s"}
 		for _, u := range engines {
 			argv = append(argv, "-target", u)
 		}
-		return argv
+		return append(argv, flags...)
 	}
 }
 
@@ -114,6 +114,9 @@ func gatewayRows(t *table, o *options) error {
 		return err
 	}
 	if err := gatewayCaches(ctx, t, o, gatewayCommand(path, "cache_aware")); err != nil {
+		return err
+	}
+	if err := gatewayLeastWork(ctx, t, o, path); err != nil {
 		return err
 	}
 	return gatewayIdle(ctx, t, gatewayCommand(path, "cache_aware"))
@@ -222,30 +225,65 @@ func gatewayCost(ctx context.Context, t *table, o *options, command, plain func(
 	return nil
 }
 
-// gatewayCaches is the row of where requests go under load. How closely clients
-// follow each other differs from run to run, and with it how many turns find
-// their engine overloaded: of three runs, each with a gateway that knows nothing
-// yet, the one with the middle share of turns that stay counts.
-func gatewayCaches(ctx context.Context, t *table, o *options, command func(string, []string) []string) error {
-	t.say("gateway: caches, 64 clients")
-	type result struct {
-		loadgen.Verdict
-		took time.Duration
-	}
-	var runs []result
+// play is what came of the first 6,000 requests of chat.
+type play struct {
+	loadgen.Verdict
+	took        time.Duration
+	least, most float64 // shares of turns that stay, of all runs
+	runs        int
+}
+
+// middle plays the first 6,000 requests of chat. How closely clients follow each
+// other differs from run to run, and with it how many turns find their engine
+// overloaded: of three runs, each with a gateway that knows nothing yet, the one
+// with the middle share of turns that stay counts.
+func middle(ctx context.Context, o *options, command func(string, []string) []string) (play, error) {
+	var runs []play
 	for range 3 {
 		v, took, err := caches(ctx, o, command)
 		if err != nil {
-			return err
+			return play{}, err
 		}
-		runs = append(runs, result{v, took})
+		runs = append(runs, play{Verdict: v, took: took})
 	}
-	slices.SortFunc(runs, func(a, b result) int { return cmp.Compare(a.Stayed, b.Stayed) })
-	v := runs[len(runs)/2]
+	slices.SortFunc(runs, func(a, b play) int { return cmp.Compare(a.Stayed, b.Stayed) })
+	r := runs[len(runs)/2]
+	r.least, r.most, r.runs = runs[0].Stayed, runs[len(runs)-1].Stayed, len(runs)
+	return r, nil
+}
+
+// gatewayCaches is the row of where cache_aware's requests go under load.
+func gatewayCaches(ctx context.Context, t *table, o *options, command func(string, []string) []string) error {
+	t.say("gateway: caches, 64 clients")
+	v, err := middle(ctx, o, command)
+	if err != nil {
+		return err
+	}
 	t.check("gateway, cache_aware, 64 clients: cached bytes", ">= 0.82", v.Cached >= .82, "%.3f of %.3f that one infinite cache would have", v.Cached, v.Ideal)
 	t.check("  requests, max/mean", "<= 1.05", v.MaxOverMean <= 1.05, "%.3f %v", v.MaxOverMean, v.Requests)
-	t.check("  turns that stay", ">= 0.82", v.Stayed >= .82, "%.3f (%.3f to %.3f in %d runs)", v.Stayed, runs[0].Stayed, runs[len(runs)-1].Stayed, len(runs))
+	t.check("  turns that stay", ">= 0.82", v.Stayed >= .82, "%.3f (%.3f to %.3f in %d runs)", v.Stayed, v.least, v.most, v.runs)
 	t.reading("  the run", "6,000 requests in %.1f s, %.0f a second", v.took.Seconds(), 6000/v.took.Seconds())
+	return nil
+}
+
+// gatewayLeastWork is the same for least_work, with what the constants beside its
+// own give.
+func gatewayLeastWork(ctx context.Context, t *table, o *options, path string) error {
+	t.say("gateway: least_work, 64 clients")
+	v, err := middle(ctx, o, gatewayCommand(path, "least_work"))
+	if err != nil {
+		return err
+	}
+	t.check("gateway, least_work (5, 0.2), 64 clients: cached bytes", ">= 0.868", v.Cached >= .868, "%.3f of %.3f that one infinite cache would have", v.Cached, v.Ideal)
+	t.check("  requests, max/mean", "<= 1.10", v.MaxOverMean <= 1.10, "%.3f %v", v.MaxOverMean, v.Requests)
+	t.check("  turns that stay", ">= 0.99", v.Stayed >= .99, "%.3f (%.3f to %.3f in %d runs)", v.Stayed, v.least, v.most, v.runs)
+	for _, c := range [][2]string{{"3", "0.2"}, {"8", "0.2"}, {"5", "0.1"}, {"5", "0.4"}} {
+		v, _, err := caches(ctx, o, gatewayCommand(path, "least_work", "-miss-weight", c[0], "-context-weight", c[1]))
+		if err != nil {
+			return err
+		}
+		t.reading("  with "+c[0]+" and "+c[1], "cached %.3f, max/mean %.3f, stay %.3f", v.Cached, v.MaxOverMean, v.Stayed)
+	}
 	return nil
 }
 

@@ -125,7 +125,7 @@ func (d demo) phase(ctx context.Context, out io.Writer, strategy string, w *work
 		}
 		members = append(members, m)
 	}
-	r, _, err := newRouter(strategy, members, loadview.Config{}, router.Options{})
+	r, _, err := newRouter(choice{strategy: strategy}, members, loadview.Config{}, router.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -21,28 +21,35 @@ import (
 	"github.com/warmroute/router/strategy/roundrobin"
 )
 
-// strategies makes the strategies that -strategy names, each with its defaults.
-var strategies = map[string]func() (router.Strategy, error){
-	cacheaware.Name:     func() (router.Strategy, error) { return cacheaware.New(cacheaware.Config{}) },
-	consistenthash.Name: func() (router.Strategy, error) { return consistenthash.New(consistenthash.Config{}) },
-	leastload.Name:      func() (router.Strategy, error) { return leastload.New(leastload.Config{}) },
-	leastwork.Name:      func() (router.Strategy, error) { return leastwork.New(leastwork.Config{}) },
-	pipeline.Name:       func() (router.Strategy, error) { return pipeline.New(pipeline.Config{}) },
-	poweroftwo.Name:     func() (router.Strategy, error) { return poweroftwo.New(poweroftwo.Config{}) },
-	random.Name:         func() (router.Strategy, error) { return random.New(random.Config{}) },
-	roundrobin.Name:     func() (router.Strategy, error) { return roundrobin.New(roundrobin.Config{}) },
+// choice says how to choose: the strategy that -strategy names, and what least_work
+// is told beside; all else has its defaults.
+type choice struct {
+	strategy  string
+	leastWork leastwork.Config
+}
+
+// strategies makes the strategies that can be chosen.
+var strategies = map[string]func(choice) (router.Strategy, error){
+	cacheaware.Name:     func(choice) (router.Strategy, error) { return cacheaware.New(cacheaware.Config{}) },
+	consistenthash.Name: func(choice) (router.Strategy, error) { return consistenthash.New(consistenthash.Config{}) },
+	leastload.Name:      func(choice) (router.Strategy, error) { return leastload.New(leastload.Config{}) },
+	leastwork.Name:      func(c choice) (router.Strategy, error) { return leastwork.New(c.leastWork) },
+	pipeline.Name:       func(choice) (router.Strategy, error) { return pipeline.New(pipeline.Config{}) },
+	poweroftwo.Name:     func(choice) (router.Strategy, error) { return poweroftwo.New(poweroftwo.Config{}) },
+	random.Name:         func(choice) (router.Strategy, error) { return random.New(random.Config{}) },
+	roundrobin.Name:     func(choice) (router.Strategy, error) { return roundrobin.New(roundrobin.Config{}) },
 }
 
 func strategyNames() string {
 	return strings.Join(slices.Sorted(maps.Keys(strategies)), ", ")
 }
 
-func newStrategy(name string) (router.Strategy, error) {
-	f, ok := strategies[name]
+func newStrategy(c choice) (router.Strategy, error) {
+	f, ok := strategies[c.strategy]
 	if !ok {
-		return nil, fmt.Errorf("no strategy %q; there are %s", name, strategyNames())
+		return nil, fmt.Errorf("no strategy %q; there are %s", c.strategy, strategyNames())
 	}
-	return f()
+	return f(c)
 }
 
 // targets are the values of -target.
@@ -112,9 +119,9 @@ func parseTarget(s string) (loadview.Member, error) {
 	return m, nil
 }
 
-// newRouter joins the named strategy with a fleet of members.
-func newRouter(strategy string, members []loadview.Member, view loadview.Config, o router.Options) (*router.Router, *loadview.View, error) {
-	s, err := newStrategy(strategy)
+// newRouter joins the chosen strategy with a fleet of members.
+func newRouter(c choice, members []loadview.Member, view loadview.Config, o router.Options) (*router.Router, *loadview.View, error) {
+	s, err := newStrategy(c)
 	if err != nil {
 		return nil, nil, err
 	}

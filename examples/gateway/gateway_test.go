@@ -58,7 +58,7 @@ func newRig(t *testing.T, c rigConfig, upstreams ...string) *rig {
 		g.outcomes = append(g.outcomes, o)
 		g.prompts = append(g.prompts, d.Prompt)
 	}}
-	r, v, err := newRouter(c.strategy, ms, c.view, c.options)
+	r, v, err := newRouter(choice{strategy: c.strategy}, ms, c.view, c.options)
 	if err != nil {
 		t.Fatal(err)
 	}

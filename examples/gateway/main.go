@@ -43,19 +43,23 @@ func main() {
 // run is main without the process.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var (
-		c        Config
-		options  router.Options
-		members  targets
-		serve    = server{log: slog.New(slog.NewTextHandler(stderr, nil))}
-		fs       = flag.NewFlagSet("gateway", flag.ContinueOnError)
-		listen   = fs.String("listen", "127.0.0.1:8080", "`address` to listen on")
-		strategy = fs.String("strategy", cacheaware.Name, "how to choose a target: "+strategyNames())
-		demo     = fs.Bool("demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
-		maxText  = fs.Int("max-text", 0, "`bytes` of a prompt that are matched (0: all)")
+		c       Config
+		options router.Options
+		members targets
+		serve   = server{log: slog.New(slog.NewTextHandler(stderr, nil))}
+		fs      = flag.NewFlagSet("gateway", flag.ContinueOnError)
+		listen  = fs.String("listen", "127.0.0.1:8080", "`address` to listen on")
+		chosen  choice
+		demo    = fs.Bool("demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
+		maxText = fs.Int("max-text", 0, "`bytes` of a prompt that are matched (0: all)")
 	)
 	scrape := fs.Duration("scrape", 0, "how often to read each target's /metrics for what other gateways sent it (0: never)")
 	probe := fs.Duration("probe", 0, "how often to ask each target's /health (0: never; what requests tell is always used)")
 	fs.SetOutput(stderr)
+	fs.StringVar(&chosen.strategy, "strategy", cacheaware.Name, "how to choose a target: "+strategyNames())
+	fs.Float64Var(&chosen.leastWork.MissWeight, "miss-weight", 0, "least_work: what a token that is not cached costs (0: 5)")
+	fs.Float64Var(&chosen.leastWork.ContextWeight, "context-weight", 0, "least_work: what a token of context in flight costs (0: 0.2)")
+	fs.Float64Var(&chosen.leastWork.Agree, "agree", 0, "least_work: the share of the cost that several gateways may give to choose alike (0: none)")
 	fs.Var(&members, "target", "`URL[=weight]` of a replica; give one for each")
 	fs.IntVar(&options.Attempts, "attempts", 3, "most targets that one request is sent to")
 	fs.BoolVar(&options.FailOpen, "fail-open", false, "where no target is ready, try one that is not instead of answering 503")
@@ -87,7 +91,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	members.watch(*scrape > 0, *probe > 0)
 	view := loadview.Config{Scrape: loadview.Scrape{Interval: *scrape}, Probe: loadview.Probe{Interval: *probe}}
-	r, v, err := newRouter(*strategy, members, view, options)
+	r, v, err := newRouter(chosen, members, view, options)
 	if err != nil {
 		return err
 	}
@@ -101,7 +105,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	serve.log.Info("listening", "address", ln.Addr().String(), "strategy", *strategy, "targets", len(members))
+	serve.log.Info("listening", "address", ln.Addr().String(), "strategy", chosen.strategy, "targets", len(members))
 	watching, stop := context.WithCancel(context.Background()) // to the last reply, beyond ctx
 	watched := make(chan error, 1)
 	go func() { watched <- v.Run(watching) }()
