@@ -1,0 +1,104 @@
+package precisecacheaware
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/trie"
+)
+
+// The values of Config.Fallback.
+const (
+	FallbackLeastLoad = "least_load" // the least loaded target
+	FallbackText      = "text"       // cache_aware's rules, by what was sent before
+)
+
+// Config is how the strategy works. The zero Config is the documented default;
+// without an Index all it does is its Fallback.
+type Config struct {
+	// Index knows what the targets hold. Whoever feeds it owns it, and several
+	// strategies may read one. nil: there is none, so each Pick is the Fallback's.
+	Index *kvindex.Index
+	// Fallback is what decides for a prompt without Tokens, or where no Ready
+	// target's stream can be trusted: FallbackLeastLoad, which "" means too, or
+	// FallbackText.
+	Fallback string
+	// WorthRequests and WorthShare say how many requests more than the least loaded
+	// target has a target that holds the whole prompt is worth waiting for: the
+	// greater of WorthRequests and WorthShare times the least load. A target that
+	// holds a part is worth that part of it. 0 means 4 and 0.5.
+	WorthRequests, WorthShare float64
+	// HeldShare is the share of the prompt, above 0 and up to 1, from which what a
+	// target holds counts beside its load. Less, such as the opening of a chat
+	// template that all prompts share, only breaks ties, after the number of
+	// recorded prompts, so that different prompts do not all follow the first to an
+	// idle fleet. 0 means 0.1.
+	HeldShare float64
+	// PresumeFor is how long the blocks of a prompt count as resident where it was
+	// sent, although no event says so yet. 0 means 2 s; negative: not at all. At
+	// most a minute. The 4,096 latest prompts, and 32 MiB of them, are presumed.
+	PresumeFor time.Duration
+	// BlockSize is the size in tokens to whose multiples presumptions are rounded
+	// down. 0 means 16.
+	BlockSize int
+	// MaxNodes and MaxBytes bound what is remembered of what was sent, as in
+	// trie.Config. 0 means 1,000,000 nodes of one target and 512 MiB for all.
+	MaxNodes, MaxBytes int
+	// Trie is what is remembered of what was sent, where it is to be shared; nil: a
+	// new one within MaxNodes and MaxBytes, which must be 0 otherwise. A new one
+	// stays empty where nothing would read it: without an Index and FallbackText.
+	Trie *trie.Trie
+	// Mismatch is told of a request of which an engine reported another number of
+	// cached tokens than its events had predicted, which is d.Cached; nil: nobody
+	// is. It is called by Record, must not block and must not call the Strategy.
+	Mismatch func(id string, predicted, reported int)
+	// Rand breaks ties. It is safe for concurrent use; nil means the global
+	// source of math/rand/v2.
+	Rand func() uint64
+	// Now is the clock of presumptions; nil means time.Now. It is safe for
+	// concurrent use.
+	Now func() time.Time
+}
+
+// setDefaults returns all that is off, each by its field's name.
+func (c *Config) setDefaults() error {
+	c.Fallback = cmp.Or(c.Fallback, FallbackLeastLoad)
+	c.WorthRequests = cmp.Or(c.WorthRequests, 4)
+	c.WorthShare = cmp.Or(c.WorthShare, 0.5)
+	c.HeldShare = cmp.Or(c.HeldShare, 0.1)
+	c.PresumeFor = cmp.Or(c.PresumeFor, 2*time.Second)
+	c.BlockSize = cmp.Or(c.BlockSize, 16)
+	c.Rand = pick.Rand(c.Rand)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	var errs []error
+	check := func(ok bool, field string, v any, want string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("precisecacheaware: %s is %v; it must be %s", field, v, want))
+		}
+	}
+	check(c.Fallback == FallbackLeastLoad || c.Fallback == FallbackText, "Fallback",
+		fmt.Sprintf("%q", c.Fallback), `"least_load" or "text"`)
+	// Finite, or a long queue would not be long enough.
+	check(c.WorthRequests > 0 && c.WorthRequests <= math.MaxFloat32, "WorthRequests", c.WorthRequests, "a positive number")
+	check(c.WorthShare > 0 && c.WorthShare <= math.MaxFloat32, "WorthShare", c.WorthShare, "a positive number")
+	check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
+	check(c.PresumeFor <= time.Minute, "PresumeFor", c.PresumeFor, "at most a minute")
+	check(c.BlockSize > 0, "BlockSize", c.BlockSize, "at least 1")
+	switch {
+	case c.Trie == nil:
+		var err error
+		if c.Trie, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
+			errs = append(errs, fmt.Errorf("precisecacheaware: %w", err))
+		}
+	case c.MaxNodes != 0 || c.MaxBytes != 0:
+		errs = append(errs, errors.New("precisecacheaware: MaxNodes and MaxBytes must be 0 where Trie is given: it has its own"))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,75 @@
+package precisecacheaware_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/routertest"
+	"github.com/warmroute/router/strategy/precisecacheaware"
+)
+
+// informed is a strategy whose owner tells the Index too of a cache that is gone.
+type informed struct {
+	*precisecacheaware.Strategy
+	x *kvindex.Index
+}
+
+func (i informed) Forget(id string) {
+	i.Strategy.Forget(id)
+	i.x.Forget(id)
+}
+
+// TestConformance runs the kit over all that may decide: prompts with and without
+// tokens, targets whose streams can be trusted, some of which hold something, and
+// targets whose streams cannot be.
+func TestConformance(t *testing.T) {
+	system := tokens(1, 600)
+	prompts := []router.Prompt{
+		{Model: "llama", Tokens: system},
+		{Model: "llama", Tokens: system[:320:320]},
+		{Model: "llama", Tokens: system[:20:20]},
+		{Model: "llama", Tokens: system[:1:1]},
+		{Model: "llama", Text: "with a text", Tokens: system[:400:400]},
+		{Model: "llama", Text: "with a text, and more of it", Tokens: append(slices.Clone(system[:400]), 7, 7, 7)},
+		{Model: "llama", Adapter: "sql", Tokens: system},
+		{Model: "llama", Salt: "tenant", Session: "s1", Tokens: system[:500:500]},
+	}
+	epoch := time.Unix(1e9, 0)
+	for _, fallback := range []string{"", precisecacheaware.FallbackText} {
+		for _, c := range []struct {
+			name    string
+			trusted func(i int) bool
+		}{
+			{"no index", nil},
+			{"none trusted", func(int) bool { return false }},
+			{"all trusted", func(int) bool { return true }},
+			{"some trusted", func(i int) bool { return i%3 != 0 }},
+		} {
+			t.Run(c.name+", fallback "+fallback, func(t *testing.T) {
+				routertest.Run(t, func(rand func() uint64) router.Strategy {
+					cfg := precisecacheaware.Config{Fallback: fallback, Rand: rand, Now: func() time.Time { return epoch }}
+					if c.trusted == nil {
+						return mustNew(t, cfg)
+					}
+					e := newEngines(t)
+					for i := range 24 { // the kit's targets
+						id := fmt.Sprintf("http://10.0.%d.%d:8000", i%3, i)
+						if !c.trusted(i) {
+							continue
+						}
+						e.begin(id)
+						if i%4 == 1 {
+							e.store(id, prompts[i%len(prompts)])
+						}
+					}
+					cfg.Index = e.x
+					return informed{mustNew(t, cfg), e.x}
+				}, routertest.Options{Prompts: prompts})
+			})
+		}
+	}
+}

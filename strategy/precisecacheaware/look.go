@@ -1,0 +1,280 @@
+package precisecacheaware
+
+import (
+	"cmp"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
+)
+
+// cache_aware's defaults, for FallbackText.
+const (
+	textThreshold      = 0.5
+	textOverloadSlack  = 2
+	textOverloadFactor = 1.5
+	textHeldShare      = 0.1
+)
+
+// mode is what decides.
+type mode uint8
+
+const (
+	byTokens mode = iota
+	byText        // FallbackText
+	byLoad        // FallbackLeastLoad
+)
+
+// room is what one look at the targets needs of memory.
+type room struct {
+	text     textcache.Targets
+	index    []int // tokens, as the Index says; -1: not trusted
+	tokens   []int // tokens, all told; 0 where nothing is known
+	presumed []int
+}
+
+// view is what one look at the targets tells. Sizes are tokens, or, byText, bytes
+// of the trie.
+type view struct {
+	pick.Summary
+	*room
+	mode    mode
+	ids     bool // the prompt has Tokens
+	empty   bool // it has neither these nor Text
+	size    int  // the whole prompt
+	key     textcache.Key
+	keyed   bool
+	best    int     // the most that a Ready target is known to hold
+	mean    float64 // of what the trusted Ready ones hold, where untrusted ones count at it
+	neutral bool    // they do: there is no text
+	worth   float64 // of the whole prompt, in requests
+	warm    bool    // byText: best reaches the threshold
+	pin     bool    // byText: and one that has it is not overloaded
+}
+
+func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view {
+	v := view{Summary: pick.Scan(targets), room: r}
+	r.text.IDs = r.text.IDs[:0]
+	for i := range targets {
+		r.text.IDs = append(r.text.IDs, targets[i].ID)
+	}
+	v.ids = len(p.Tokens) > 0
+	v.empty = !v.ids && p.Text == ""
+	switch {
+	case v.ids && s.cfg.Index != nil && s.lookTokens(&v, p, targets):
+	case s.cfg.Fallback == FallbackText:
+		s.lookText(&v, p, targets)
+	default:
+		v.mode = byLoad
+	}
+	return v
+}
+
+// lookTokens reports whether a Ready target can be trusted.
+func (s *Strategy) lookTokens(v *view, p *router.Prompt, targets []router.Target) bool {
+	r := v.room
+	r.index = s.cfg.Index.Match(*p, r.text.IDs, r.index)
+	trusted, untrusted, sum := 0, false, 0
+	for i, n := range r.index {
+		if n < 0 {
+			untrusted = true
+		} else if targets[i].State == router.Ready {
+			trusted++
+		}
+	}
+	if trusted == 0 {
+		return false
+	}
+	v.mode, v.size = byTokens, len(p.Tokens)
+	v.worth = max(s.cfg.WorthRequests, s.cfg.WorthShare*v.Least)
+	presumed := s.presumed.match(p, r.text.IDs, s.cfg.Now(), r.presumed)
+	if presumed != nil {
+		r.presumed = presumed
+	}
+	v.neutral = p.Text == ""
+	if untrusted && !v.neutral {
+		s.cache.Look(v.keyOf(p), targets, &r.text)
+	}
+	r.tokens = append(r.tokens[:0], r.index...)
+	for i, n := range r.index {
+		switch {
+		case n >= 0 && presumed != nil:
+			n = max(n, min(presumed[i], v.size-1)/s.cfg.BlockSize*s.cfg.BlockSize)
+		case n < 0 && v.neutral:
+			n = 0
+		case n < 0: // the last token has to be computed there too
+			n = min(int(float64(v.size)*v.share(r.text.Cached[i], len(p.Text))), v.size-1)
+		}
+		r.tokens[i] = n
+		if targets[i].State == router.Ready {
+			v.best = max(v.best, n)
+			if r.index[i] >= 0 {
+				sum += n
+			}
+		}
+	}
+	v.mean = float64(sum) / float64(trusted)
+	s.cache.LookWarmed(&r.text)
+	return true
+}
+
+// lookText is cache_aware's look.
+func (s *Strategy) lookText(v *view, p *router.Prompt, targets []router.Target) {
+	k := v.keyOf(p)
+	v.mode, v.size = byText, k.Size()
+	s.cache.Look(k, targets, &v.text)
+	for i := range targets {
+		if targets[i].State == router.Ready {
+			v.best = max(v.best, v.text.Cached[i])
+		}
+	}
+	v.warm = v.share(v.best, v.size) >= textThreshold
+	for i := 0; i < len(targets) && v.warm && !v.pin; i++ {
+		v.pin = v.pinned(targets, i)
+	}
+	if !v.pin {
+		s.cache.LookWarmed(&v.text)
+	}
+}
+
+func (v *view) keyOf(p *router.Prompt) *textcache.Key {
+	if !v.keyed {
+		v.key, v.keyed = textcache.KeyOf(p), true
+	}
+	return &v.key
+}
+
+func (v *view) textKey(p *router.Prompt) textcache.Key { return *v.keyOf(p) }
+
+func (v *view) share(n, of int) float64 {
+	if n == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}
+
+// pinned reports whether cache_aware's rules choose from targets[i], where the
+// best is warm.
+func (v *view) pinned(targets []router.Target, i int) bool {
+	return v.text.Cached[i] == v.best && targets[i].State == router.Ready && !v.overloaded(&targets[i])
+}
+
+func (v *view) overloaded(t *router.Target) bool {
+	return v.Overloaded(t, textOverloadSlack, textOverloadFactor)
+}
+
+// untrusted reports whether targets[i] counts at the mean.
+func (v *view) untrusted(i int) bool { return v.mode == byTokens && v.neutral && v.index[i] < 0 }
+
+// cached and length are those of a Decision.
+func (v *view) cached(i int) int {
+	switch v.mode {
+	case byTokens:
+		return v.tokens[i]
+	case byText:
+		return v.key.Units(v.text.Cached[i])
+	}
+	return 0
+}
+
+func (v *view) length(p *router.Prompt) (int, router.Unit) {
+	if v.mode == byText {
+		return v.key.Units(v.size), v.key.Unit()
+	}
+	return p.Length()
+}
+
+// group is 0 for the targets to choose from, 1 for Ready ones that cache_aware's
+// rules leave out, 2 for the rest.
+func (s *Strategy) group(v *view, targets []router.Target, i int) int {
+	switch {
+	case targets[i].State != router.Ready:
+		return 2
+	case v.pin && !v.pinned(targets, i):
+		return 1
+	}
+	return 0
+}
+
+// rank is what is compared: less is better, the first part first.
+type rank struct {
+	cost   float64
+	held   int // negative
+	warmed int
+	cached int // negative
+}
+
+func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
+	if v.mode == byTokens {
+		return s.rankTokens(v, targets, i)
+	}
+	r := rank{cost: v.Load(&targets[i])}
+	if v.pin {
+		return r
+	}
+	r.warmed = v.text.Warmed[i]
+	if v.Known == 0 {
+		r.cost = float64(r.warmed)
+	}
+	if v.share(v.text.Cached[i], v.size) >= textHeldShare {
+		r.held = -v.text.Cached[i]
+	}
+	return r
+}
+
+func (s *Strategy) rankTokens(v *view, targets []router.Target, i int) rank {
+	n := v.tokens[i]
+	r := rank{warmed: v.text.Warmed[i], cached: -n}
+	share := v.share(n, v.size)
+	if share >= s.cfg.HeldShare {
+		r.held = -n
+	}
+	if v.untrusted(i) {
+		share = v.mean / float64(v.size)
+	}
+	if share < s.cfg.HeldShare {
+		share = 0
+	}
+	r.cost = v.waits(&targets[i]) - share
+	return r
+}
+
+// waits is what t's load takes off, in shares of the prompt.
+func (v *view) waits(t *router.Target) float64 { return max(v.Load(t)-v.Least, 0) / v.worth }
+
+func (r *rank) compare(o *rank) int {
+	return cmp.Or(
+		cmp.Compare(r.cost, o.cost), cmp.Compare(r.held, o.held),
+		cmp.Compare(r.warmed, o.warmed), cmp.Compare(r.cached, o.cached))
+}
+
+// reason is why targets[i] was chosen.
+func (v *view) reason(s *Strategy, i int) router.Reason {
+	text := v.mode == byText
+	switch {
+	case v.mode == byTokens:
+		return v.exactReason(s, i)
+	case v.empty:
+		return router.ReasonEmpty
+	case v.ids && text:
+		return ReasonUntrustedText
+	case v.ids:
+		return ReasonUntrustedLeastLoad
+	case text:
+		return ReasonNoTokensText
+	}
+	return ReasonNoTokensLeastLoad
+}
+
+// exactReason: what less than HeldShare says is not worth a name.
+func (v *view) exactReason(s *Strategy, i int) router.Reason {
+	switch {
+	case v.Ready == 1:
+		return router.ReasonOnly
+	case v.share(v.best, v.size) < s.cfg.HeldShare:
+		return router.ReasonCold
+	case v.tokens[i] < v.best:
+		return router.ReasonSpill
+	}
+	return router.ReasonWarm
+}

@@ -1,0 +1,149 @@
+package precisecacheaware
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/trie"
+)
+
+// What is presumed at once, at most.
+const (
+	maxPresumed      = 4096
+	maxPresumedBytes = 32 << 20
+)
+
+// presumed knows what was sent a moment ago: the engines' events cannot have told
+// of it yet.
+type presumed struct {
+	keep time.Duration
+	trie *trie.Trie // of the tokens' bytes
+	n    atomic.Int64
+
+	mu    sync.Mutex
+	queue []*presumption // the oldest first; those that were dropped stay until then
+	bytes int            // of all in the queue
+}
+
+// presumption is one prompt that was sent to one target.
+type presumption struct {
+	scope, text, id string
+	until           time.Time
+	dropped         bool
+}
+
+func newPresumed(keep time.Duration) (*presumed, error) {
+	t, err := trie.New(trie.Config{MaxBytes: maxPresumedBytes})
+	return &presumed{keep: keep, trie: t}, err
+}
+
+// tokenSize is how many bytes of the trie a token is.
+const tokenSize = int(unsafe.Sizeof(uint32(0)))
+
+// tokenBytes is the memory of tokens, without a copy.
+func tokenBytes(tokens []uint32) string {
+	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), tokenSize*len(tokens))
+}
+
+// add presumes p's tokens at the target; nil where it does not.
+func (q *presumed) add(p *router.Prompt, id string, now time.Time) *presumption {
+	size := tokenSize * len(p.Tokens)
+	if q.keep < 0 || size == 0 || size > maxPresumedBytes/8 {
+		return nil
+	}
+	// Copied, as the request may end before the presumption does.
+	text := string(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(p.Tokens))), size))
+	e := &presumption{scope: p.Scope(), text: text, id: id, until: now.Add(q.keep)}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.expire(now)
+	for len(q.queue) >= maxPresumed || q.bytes+size > maxPresumedBytes {
+		q.pop()
+	}
+	q.queue = append(q.queue, e)
+	q.bytes += size
+	q.n.Store(int64(len(q.queue)))
+	q.trie.Insert(e.scope, e.text, e.id)
+	return e
+}
+
+// match returns how many leading tokens of p, of any number, each of ids is
+// presumed to hold; nil: none does.
+func (q *presumed) match(p *router.Prompt, ids []string, now time.Time, cached []int) []int {
+	if q.n.Load() == 0 {
+		return nil
+	}
+	q.mu.Lock()
+	q.expire(now)
+	left := len(q.queue)
+	q.mu.Unlock()
+	if left == 0 {
+		return nil
+	}
+	cached = q.trie.Match(p.Scope(), tokenBytes(p.Tokens), ids, cached)
+	for i := range cached {
+		cached[i] /= tokenSize
+	}
+	return cached
+}
+
+// expire drops what is over, under mu.
+func (q *presumed) expire(now time.Time) {
+	for len(q.queue) > 0 && !now.Before(q.queue[0].until) {
+		q.pop()
+	}
+}
+
+// pop drops the oldest, under mu.
+func (q *presumed) pop() {
+	e := q.queue[0]
+	q.queue[0] = nil
+	q.queue = q.queue[1:]
+	if len(q.queue) == 0 {
+		q.queue = nil
+	}
+	q.n.Store(int64(len(q.queue)))
+	q.bytes -= len(e.text)
+	q.end(e)
+}
+
+// end takes a presumption back, once, under mu.
+func (q *presumed) end(e *presumption) {
+	if !e.dropped {
+		e.dropped = true
+		q.trie.Remove(e.scope, e.text, e.id)
+	}
+}
+
+// drop takes back what came to nothing. e may be nil.
+func (q *presumed) drop(e *presumption) {
+	if e == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.end(e)
+}
+
+// forget drops all that is presumed of a target.
+func (q *presumed) forget(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range q.queue {
+		if e.id == id {
+			e.dropped = true
+		}
+	}
+	q.trie.Forget(id)
+}
+
+// count returns how many prompts are presumed, those taken back among them.
+func (q *presumed) count(now time.Time) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.expire(now)
+	return len(q.queue)
+}
