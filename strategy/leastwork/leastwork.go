@@ -36,9 +36,10 @@ type Config struct {
 	// target holds a tenth then goes to one of those that cost at most this share
 	// more than the least, the one that a hash of the prompt's beginning says. What
 	// one gateway has warmed the others find, where they would have warmed it again
-	// elsewhere. 0, the default, leaves it to the least cost, which is better for
-	// one gateway alone; 0.25 is a good value for several (bench/RESULTS.md). At
-	// most 1.
+	// elsewhere. With several gateways 0.25 wins much where long beginnings come
+	// back (shared system prompts, documents), and loses up to a tenth where they do
+	// not, or come in bursts (bench/RESULTS.md); with one gateway it only costs. 0,
+	// the default, leaves it to the least cost. At most 1.
 	Agree float64
 	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
 	// 1,000,000 nodes of one target and 512 MiB of text for all.
