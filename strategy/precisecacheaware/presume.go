@@ -25,7 +25,7 @@ type presumed struct {
 
 	mu    sync.Mutex
 	queue []*presumption // the oldest first; those that were dropped stay until then
-	bytes int            // of all in the queue
+	bytes int            // of those that are in the trie
 }
 
 // presumption is one prompt that was sent to one target.
@@ -106,16 +106,22 @@ func (q *presumed) pop() {
 		q.queue = nil
 	}
 	q.n.Store(int64(len(q.queue)))
-	q.bytes -= len(e.text)
 	q.end(e)
 }
 
 // end takes a presumption back, once, under mu.
 func (q *presumed) end(e *presumption) {
 	if !e.dropped {
-		e.dropped = true
 		q.trie.Remove(e.scope, e.text, e.id)
+		q.release(e)
 	}
+}
+
+// release frees the memory of what has left the trie, under mu.
+func (q *presumed) release(e *presumption) {
+	e.dropped = true
+	q.bytes -= len(e.text)
+	e.text = ""
 }
 
 // drop takes back what came to nothing. e may be nil.
@@ -133,8 +139,8 @@ func (q *presumed) forget(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, e := range q.queue {
-		if e.id == id {
-			e.dropped = true
+		if e.id == id && !e.dropped {
+			q.release(e)
 		}
 	}
 	q.trie.Forget(id)
