@@ -39,37 +39,37 @@ func TestConformance(t *testing.T) {
 		{Model: "llama", Salt: "tenant", Session: "s1", Tokens: system[:500:500]},
 	}
 	epoch := time.Unix(1e9, 0)
-	for _, fallback := range []string{"", precisecacheaware.FallbackText} {
-		for _, c := range []struct {
-			name    string
-			trusted func(i int) bool
-		}{
-			{"no index", nil},
-			{"none trusted", func(int) bool { return false }},
-			{"all trusted", func(int) bool { return true }},
-			{"some trusted", func(i int) bool { return i%3 != 0 }},
-		} {
-			t.Run(c.name+", fallback "+fallback, func(t *testing.T) {
-				routertest.Run(t, func(rand func() uint64) router.Strategy {
-					cfg := precisecacheaware.Config{Fallback: fallback, Rand: rand, Now: func() time.Time { return epoch }}
-					if c.trusted == nil {
-						return mustNew(t, cfg)
+	for _, c := range []struct {
+		name, fallback string
+		trusted        func(i int) bool // nil: there is no Index
+	}{
+		{"no index", "", nil},
+		{"no index, text", precisecacheaware.FallbackText, nil},
+		{"all trusted", "", func(int) bool { return true }},
+		{"some trusted", "", func(i int) bool { return i%3 != 0 }},
+		{"few trusted, text", precisecacheaware.FallbackText, func(i int) bool { return i%3 == 0 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			routertest.Run(t, func(rand func() uint64) router.Strategy {
+				cfg := precisecacheaware.Config{Fallback: c.fallback, Rand: rand, Now: func() time.Time { return epoch }}
+				if c.trusted == nil {
+					return mustNew(t, cfg)
+				}
+				e := newEngines(t)
+				for i := range 24 { // the kit's targets
+					id := fmt.Sprintf("http://10.0.%d.%d:8000", i%3, i)
+					if !c.trusted(i) {
+						continue
 					}
-					e := newEngines(t)
-					for i := range 24 { // the kit's targets
-						id := fmt.Sprintf("http://10.0.%d.%d:8000", i%3, i)
-						if !c.trusted(i) {
-							continue
-						}
-						e.begin(id)
-						if i%4 == 1 {
-							e.store(id, prompts[i%len(prompts)])
-						}
+					e.begin(id)
+					if i%4 == 1 {
+						e.store(id, prompts[i%len(prompts)])
 					}
-					cfg.Index = e.x
-					return informed{mustNew(t, cfg), e.x}
-				}, routertest.Options{Prompts: prompts})
-			})
-		}
+				}
+				cfg.Index = e.x
+				return informed{mustNew(t, cfg), e.x}
+			}, routertest.Options{Prompts: prompts})
+		})
 	}
 }

@@ -108,16 +108,6 @@ func pick(tb testing.TB, s *precisecacheaware.Strategy, p router.Prompt, targets
 	return d
 }
 
-// counts picks n times without recording.
-func counts(tb testing.TB, s *precisecacheaware.Strategy, n int, p router.Prompt, targets ...router.Target) map[string]int {
-	tb.Helper()
-	got := map[string]int{}
-	for range n {
-		got[pick(tb, s, p, targets...).Target.ID]++
-	}
-	return got
-}
-
 // send records a prompt on a target, as if somebody else had chosen it.
 func send(s *precisecacheaware.Strategy, id string, p router.Prompt) {
 	s.Record(router.Decision{Prompt: p, Target: router.Target{ID: id}}, router.Outcome{Stage: router.Sent})
