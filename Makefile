@@ -12,18 +12,18 @@ demo:
 
 test: check race purego fuzz
 
-# What the race detector needs. Nothing else is installed.
+# What the race detector and libzmq's binding need. Nothing else is installed.
 deps:
-	@command -v gcc >/dev/null || { \
-	  command -v apt-get >/dev/null || { echo "make test needs gcc (for the race detector); please install it" >&2; exit 1; }; \
-	  echo "installing gcc for the race detector"; \
-	  { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev; } >/dev/null || \
-	  { echo "make test needs gcc (for the race detector), and apt-get could not install it; are you root, and online?" >&2; exit 1; }; }
+	@{ command -v gcc && pkg-config --exists libzmq; } >/dev/null 2>&1 || { \
+	  command -v apt-get >/dev/null || { echo "make test needs gcc, pkg-config and libzmq with its headers; please install them" >&2; exit 1; }; \
+	  echo "installing gcc, pkg-config and libzmq3-dev"; \
+	  { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev pkg-config libzmq3-dev; } >/dev/null || \
+	  { echo "make test needs gcc, pkg-config and libzmq3-dev, and apt-get could not install them; are you root, and online?" >&2; exit 1; }; }
 
 tools:
 	@$(GO) -C tools build -o $(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
 
-check: tools
+check: deps tools
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags purego ./...

@@ -34,7 +34,8 @@ var stateNames = [...]string{"cold", "partial", "live", "resyncing", "down"}
 // message is one message of a stream.
 type message struct {
 	seq     uint64
-	sum     uint64 // a fingerprint of the payload, which the engine's clock makes unique
+	time    float64 // by the engine's clock, in seconds; 0: not known
+	sum     uint64  // a fingerprint of the payload, which the engine's clock makes unique
 	payload []byte
 }
 
@@ -42,7 +43,7 @@ type message struct {
 type sink interface {
 	apply(message) bool // false: it could not be read, so the cache's state is unknown
 	reset()
-	suspend(bool) // ended by reset too; without effect while nothing has been applied
+	suspend(bool) // ended by reset too; without effect before the first apply
 	ask(start uint64, attempt int)
 	hangUp() // ends the replay that was asked for, if any
 	reconnect()
@@ -79,9 +80,11 @@ type machine struct {
 	maxBytes   int // of their payloads
 
 	state    State
-	begun    bool // last and sum are set
+	begun    bool   // base, last and sum are set
+	base     uint64 // the first message since forget
 	last     uint64
 	sum      uint64
+	time     float64
 	complete bool // since the engine's first message
 	blank    bool // nothing has been applied since the last reset
 
@@ -97,6 +100,7 @@ type machine struct {
 	asks      int
 	pending   []message // live ones, in ascending order
 	bytes     int
+	spilled   bool // not all of them
 	connected bool
 }
 
@@ -107,16 +111,15 @@ func newMachine(out sink, replayable bool, maxPending, maxBytes int) *machine {
 // up says that the connection is there.
 func (m *machine) up() {
 	m.connected, m.liveBegun = true, false
-	m.ahead, m.pending, m.bytes = nil, nil, 0
+	m.ahead, m.pending, m.bytes, m.spilled = nil, nil, 0, false
 	m.asks, m.lenient = 0, false
 	if m.replayable {
 		m.begin("connected")
 		return
 	}
 	// Nobody can say whether this is the engine that was there before.
-	if m.begun {
-		m.forget()
-	}
+	m.forget()
+	m.out.suspend(false)
 	m.become(Cold, "connected")
 }
 
@@ -135,6 +138,16 @@ func (m *machine) down(why string) {
 func (m *machine) stale() {
 	if m.state == Down {
 		m.out.suspend(true)
+	}
+}
+
+// confirm asks once more where nothing has come since the connection is up. A PUB
+// sends nothing to a subscription that it has not seen yet, and an idle engine
+// would never show that something was lost between the replay and that.
+func (m *machine) confirm() {
+	if m.connected && m.replayable && !m.liveBegun && m.state != Resyncing {
+		m.asks, m.lenient = 0, false
+		m.begin("confirm")
 	}
 }
 
@@ -157,6 +170,8 @@ func (m *machine) live(p message) {
 	case again || m.begun && p.seq <= m.last && !m.known(p):
 		m.restart([]message{p}, "sequence started over")
 	case m.begun && p.seq <= m.last: // replayed before it came
+	case m.seam(p):
+		m.stranger()
 	case !m.begun || p.seq-m.last == 1:
 		m.ahead = nil
 		m.apply(p)
@@ -175,13 +190,27 @@ func (m *machine) live(p message) {
 	}
 }
 
-// hold keeps a live message until the replay has ended. What does not fit shows
-// as a gap afterwards.
-func (m *machine) hold(p message) {
-	if len(m.pending) < m.maxPending && m.bytes+len(p.payload) <= m.maxBytes {
-		m.pending = append(m.pending, p)
-		m.bytes += len(p.payload)
+// missed says that live messages came and were not taken, after all that live was
+// told of.
+func (m *machine) missed() {
+	switch {
+	case !m.connected || m.state == Resyncing:
+	case m.replayable:
+		m.asks, m.lenient = 0, false
+		m.begin("overflow")
+	default:
+		m.forget()
+		m.become(Cold, "overflow")
 	}
+}
+
+// hold keeps a live message until the replay has ended.
+func (m *machine) hold(p message) {
+	if m.spilled = m.spilled || len(m.pending) >= m.maxPending || m.bytes+len(p.payload) > m.maxBytes; m.spilled {
+		return
+	}
+	m.pending = append(m.pending, p)
+	m.bytes += len(p.payload)
 }
 
 // replayed takes a message of the replay that was asked for last.
@@ -218,6 +247,12 @@ func (m *machine) replayed(p message) {
 		m.out.hangUp()
 		m.retry("hole in the replay")
 	}
+}
+
+// seam reports whether p follows what was replayed, but is older: then the replay
+// is a new engine's, and p came from the one before it.
+func (m *machine) seam(p message) bool {
+	return m.begun && len(m.ahead) > 0 && p.seq-m.last == 1 && p.time != 0 && p.time < m.time
 }
 
 // stranger: another engine answers than the one whose messages were applied.
@@ -274,8 +309,14 @@ func (m *machine) merge() {
 	for i, p := range m.pending {
 		switch {
 		case m.begun && p.seq <= m.last:
+			rest := append([]message(nil), m.pending[i:]...)
+			if p.seq < m.base {
+				// The live messages reach further back than what the engine keeps.
+				m.anew(rest, "older than the replay")
+				return
+			}
 			if !m.known(p) {
-				m.restart(append([]message(nil), m.pending[i:]...), "sequence started over")
+				m.restart(rest, "sequence started over")
 				return
 			}
 		case !m.begun && p.seq > 0 && !m.lenient, m.begun && p.seq-m.last > 1:
@@ -286,13 +327,22 @@ func (m *machine) merge() {
 				return
 			}
 			m.forget()
-			fallthrough
+			m.apply(p)
+		case m.seam(p):
+			m.liveBegun = true
+			m.stranger()
+			return
 		default:
 			m.ahead = nil
 			m.apply(p)
 		}
 	}
 	m.pending, m.bytes, m.asks, m.lenient = nil, 0, 0, false
+	if m.spilled && m.replayable {
+		m.spilled = false
+		m.begin("more came than could wait")
+		return
+	}
 	m.settle("replay done")
 }
 
@@ -338,19 +388,23 @@ func (m *machine) begin(why string) {
 
 // restart begins anew with rest, the first messages of another life.
 func (m *machine) restart(rest []message, why string) {
+	if !m.replayable || rest[0].seq == 0 {
+		m.anew(rest, why) // there is nobody to ask, or nothing before the first one
+		return
+	}
 	m.out.hangUp()
 	m.forget()
 	m.asks, m.lenient = 0, false
 	m.pending = rest
 	m.recount()
-	if m.replayable && rest[0].seq > 0 {
-		m.begin(why)
-		return
-	}
-	m.lenient = true // there is nothing before the first one, or nobody to ask
-	if m.state == Resyncing {
-		m.become(Cold, why)
-	}
+	m.begin(why)
+}
+
+// anew begins anew with rest, whatever was before it.
+func (m *machine) anew(rest []message, why string) {
+	m.out.hangUp()
+	m.forget()
+	m.pending, m.lenient = rest, true
 	m.merge()
 }
 
@@ -362,9 +416,9 @@ func (m *machine) forget() {
 
 func (m *machine) apply(p message) {
 	first := !m.begun
-	m.begun, m.last, m.sum = true, p.seq, p.sum
+	m.begun, m.last, m.sum, m.time = true, p.seq, p.sum, p.time
 	if first {
-		m.complete = p.seq == 0
+		m.base, m.complete = p.seq, p.seq == 0
 	}
 	if !m.out.apply(p) {
 		m.out.reset()
@@ -379,7 +433,7 @@ func (m *machine) apply(p message) {
 
 // settle ends Resyncing, or keeps the state true to what has been applied.
 func (m *machine) settle(why string) {
-	if m.state == Resyncing && !m.blank {
+	if m.state == Resyncing {
 		m.out.suspend(false)
 	}
 	switch {

@@ -83,7 +83,8 @@ func (w *conn) shake(as role, topics []string) error {
 	if _, err := w.c.Write(appendReady(nil, as.socket)); err != nil {
 		return err
 	}
-	w.r = bufio.NewReaderSize(w.c, 64<<10)
+	from := &patient{c: w.c}
+	w.r = bufio.NewReaderSize(from, 64<<10)
 	flags, body, err := readFrame(w.r, maxCommand)
 	if err != nil {
 		return cut(err)
@@ -116,19 +117,18 @@ func (w *conn) shake(as role, topics []string) error {
 		}
 	}
 	_ = w.c.SetDeadline(time.Time{})
-	w.r.Reset(patient{w.c, w.lim.timeout, w.r})
+	from.timeout = w.lim.timeout
 	return nil
 }
 
-// patient reads, and gives up where nothing at all comes for long. What the
-// handshake had read ahead comes first.
+// patient reads, and gives up where nothing at all comes for long. During the
+// handshake a deadline for the whole of it stands instead.
 type patient struct {
 	c       net.Conn
 	timeout time.Duration
-	_       *bufio.Reader
 }
 
-func (p patient) Read(b []byte) (int, error) {
+func (p *patient) Read(b []byte) (int, error) {
 	if p.timeout > 0 {
 		_ = p.c.SetReadDeadline(time.Now().Add(p.timeout))
 	}

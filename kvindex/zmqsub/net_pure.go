@@ -1,0 +1,7 @@
+//go:build !cgo || purego
+
+package zmqsub
+
+import "github.com/warmroute/router/egress"
+
+func newNetwork(p egress.Policy) (network, error) { return plain{p.Dialer()}, nil }
