@@ -34,7 +34,7 @@ func run() error {
 	only := flag.String("only", "", "measure the routers whose names contain one of these `words`, separated by commas")
 	python := flag.String("python", os.Getenv("PEERS_PYTHON"), "Python 3.11 for the peers' environment (default: $PEERS_PYTHON, else python3.11 on PATH)")
 	venv := flag.String("venv", filepath.Join(".cache", "peers", "venv"), "`folder` of the peers' environment, made where it is missing")
-	limit := flag.Duration("limit", 9*time.Minute, "end after this long, whatever is missing, installing not counted")
+	limit := flag.Duration("limit", 8*time.Minute, "begin no round that would not end within this, and break off one that does not; installing is not counted")
 	engines := flag.Int("serve-engines", 0, "be so many engines and nothing else; used by the command itself")
 	flag.Parse()
 	if *engines > 0 {
@@ -93,8 +93,13 @@ func compare(ctx context.Context, all []peer, rounds int, dir string) error {
 	chat := workload.Chat(workload.ChatConfig{})
 	results := make([]result, len(all))
 	var notes []string
+	var longest time.Duration // of the rounds so far
 	for round := range rounds {
-		before := usageNow()
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < longest {
+			notes = append(notes, fmt.Sprintf("No round %d: a round took %s here, and there is -limit.", round+1, longest.Round(time.Second)))
+			break
+		}
+		before, began := usageNow(), time.Now()
 		for i := range all {
 			// By turns, and each round from another one on: none is always first.
 			k := (i + round*2) % len(all)
@@ -118,6 +123,7 @@ func compare(ctx context.Context, all []peer, rounds int, dir string) error {
 			r.runs = append(r.runs, m)
 		}
 		notes = append(notes, fmt.Sprintf("Round %d: %s.", round+1, usageNow().since(before)))
+		longest = max(longest, time.Since(began))
 	}
 	return conclude(all, results, notes, start)
 }
