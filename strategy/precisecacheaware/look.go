@@ -108,9 +108,7 @@ func (s *Strategy) lookTokens(v *view, p *router.Prompt, targets []router.Target
 		r.tokens[i] = n
 		if targets[i].State == router.Ready {
 			v.best = max(v.best, n)
-			if r.index[i] >= 0 {
-				sum += n
-			}
+			sum += n // untrusted ones have 0 where the mean is asked for
 		}
 	}
 	v.mean = float64(sum) / float64(trusted)
