@@ -14,7 +14,6 @@ type world struct {
 	m          *machine
 	replayable bool
 	framed     int // what buffer the engine keeps, in messages
-	tail       int // messages that a dead connection still brings
 
 	// The engine. A message is its process and its number.
 	process int
