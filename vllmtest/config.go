@@ -45,6 +45,10 @@ type Config struct {
 	// (ignore_eos, min_tokens). 0 means 128.
 	ReplyTokens int
 
+	// Events publishes the cache's KV events over ZeroMQ; nil: they are not
+	// published. It makes no sense with Instant.
+	Events *Events
+
 	// Timing is the cost of a step; the zero Timing means the package comment's.
 	Timing Timing
 	// TimeScale multiplies every step's time; 0 means 1, 0.01 is 100 times as
@@ -148,6 +152,14 @@ func (c Config) withDefaults() (Config, error) {
 	} {
 		if !(f.v >= 0 && f.v <= float64(time.Hour)) {
 			return c, fmt.Errorf("vllmtest: Config.Timing.%s: %v is not in 0..1 h", f.name, f.v)
+		}
+	}
+	if c.Events != nil {
+		if c.Instant {
+			return c, fmt.Errorf("vllmtest: Config.Events: an Instant replica has no cache")
+		}
+		if err := c.Events.check(); err != nil {
+			return c, err
 		}
 	}
 	if c.Delay < 0 {

@@ -18,7 +18,9 @@ type engine struct {
 	done chan struct{} // the goroutine has ended
 }
 
-func startEngine(cfg *Config) *engine {
+// startEngine starts an engine. out publishes what happens to its cache; nil: nothing
+// does.
+func startEngine(cfg *Config, out *Publisher) *engine {
 	e := &engine{
 		cfg:  cfg,
 		m:    newCounters(time.Now()),
@@ -27,6 +29,9 @@ func startEngine(cfg *Config) *engine {
 		done: make(chan struct{}),
 	}
 	e.sched = scheduler{cfg: cfg, pool: newPool(cfg.Blocks), m: &e.m}
+	if out != nil {
+		e.sched.pool.log = &eventLog{cfg: &out.cfg, out: out}
+	}
 	go e.run()
 	return e
 }
@@ -108,6 +113,7 @@ func (e *engine) run() {
 			}
 		}
 		e.mu.Lock()
+		e.sched.pool.log.flush(time.Now()) // before anybody gets the reply
 		e.sched.complete(st, time.Now())
 		e.mu.Unlock()
 	}

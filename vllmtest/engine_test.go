@@ -43,7 +43,7 @@ func near(a, b time.Duration) bool { return max(a-b, b-a) <= time.Microsecond }
 func TestStepTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig(t, Config{})
-		e := startEngine(cfg)
+		e := startEngine(cfg, nil)
 		defer e.close()
 		run := func(prompt []uint32) (first, second time.Duration, cached int) {
 			start := time.Now()
@@ -84,7 +84,7 @@ func TestStepTimes(t *testing.T) {
 func TestBusyReplicaIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig(t, Config{})
-		e := startEngine(cfg)
+		e := startEngine(cfg, nil)
 		defer e.close()
 		a := testSeq(cfg, promptOf(16, 1), 50)
 		if err := e.submit(a); err != nil {
@@ -120,7 +120,7 @@ func TestTimeScaleAndSlow(t *testing.T) {
 		var took [2]time.Duration
 		for i, slow := range []float64{0, 5} {
 			cfg := testConfig(t, Config{TimeScale: 0.1})
-			e := startEngine(cfg)
+			e := startEngine(cfg, nil)
 			s := testSeq(cfg, promptOf(1000, 1), 10)
 			s.slow = slow
 			start := time.Now()
@@ -142,7 +142,7 @@ func TestTimeScaleAndSlow(t *testing.T) {
 func TestAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig(t, Config{MaxSeqs: 1})
-		e := startEngine(cfg)
+		e := startEngine(cfg, nil)
 		defer e.close()
 		running, queued := testSeq(cfg, promptOf(1000, 1), 1000), testSeq(cfg, promptOf(1000, 2), 1000)
 		for _, s := range []*seq{running, queued} {

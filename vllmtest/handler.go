@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -227,7 +228,10 @@ func (s *Server) simulate(w http.ResponseWriter, r *http.Request, g *generation,
 	for i, p := range j.prompts {
 		rep := &j.replies[i]
 		q := newSeq(j.root, p, rep.tokens(), s.cfg.BlockSize, rep.token)
-		q.slow = fault.Slow
+		q.slow, q.salt = fault.Slow, b.CacheSalt
+		if slices.Contains(s.cfg.Adapters, b.Model) {
+			q.adapter = b.Model
+		}
 		if err := g.engine.submit(q); err != nil {
 			return err
 		}

@@ -47,6 +47,8 @@ type pool struct {
 
 	unkeyedLast bool // as vLLM before 0.25: see release
 
+	log *eventLog // nil: nobody is told
+
 	evicted uint64 // blocks that were handed out again and had held something
 }
 
@@ -149,6 +151,7 @@ func (p *pool) forget(i int32) {
 	}
 	b.keyed = false
 	p.evicted++
+	p.log.removed(b.key)
 	c := p.cached[b.key]
 	for j, id := range c {
 		if id == i {

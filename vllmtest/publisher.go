@@ -188,6 +188,14 @@ func (p *Publisher) Publish(payload []byte) uint64 {
 	return seq
 }
 
+// Next returns the sequence number of the next batch, which is the number of those
+// published since the start.
+func (p *Publisher) Next() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next
+}
+
 // SetNext sets the sequence number of the next batch, as if those before had been
 // published and were lost.
 func (p *Publisher) SetNext(seq uint64) {

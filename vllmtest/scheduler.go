@@ -9,12 +9,13 @@ import (
 // seq is one prompt on its way through the scheduler. Between submit and done it
 // belongs to the scheduler, but for what its comment says.
 type seq struct {
-	root   blockKey
-	tokens []uint32 // the prompt, then what was generated
-	prompt int      // length of the prompt
-	want   int      // tokens to generate
-	sample func(i int) uint32
-	slow   float64 // factor on the time of the steps that it takes part in; 0 is 1
+	root          blockKey
+	tokens        []uint32 // the prompt, then what was generated
+	prompt        int      // length of the prompt
+	want          int      // tokens to generate
+	sample        func(i int) uint32
+	adapter, salt string  // the scope, as events name it
+	slow          float64 // factor on the time of the steps that it takes part in; 0 is 1
 
 	keys     []blockKey // of the full blocks of tokens
 	blocks   []int32
@@ -184,9 +185,11 @@ func (c *scheduler) grow(s *seq, hits []blockKey, n int) bool {
 	}
 	s.blocks = blocks
 	s.stored = max(s.stored, len(hits))
+	first := s.stored
 	for ; s.stored < (s.computed+n)/bs; s.stored++ {
 		c.pool.publish(s.blocks[s.stored], s.keys[s.stored])
 	}
+	c.pool.log.stored(s, first, s.stored, bs)
 	return true
 }
 

@@ -24,6 +24,7 @@ type Server struct {
 	http   *http.Server
 	client *http.Client
 	fixed  *fixedReply // Instant's
+	events *Publisher  // nil without Config.Events
 
 	lifecycle sync.Mutex   // one of SetFaults, Restart and Close at a time
 	listener  net.Listener // nil while connections are refused
@@ -104,9 +105,17 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Instant {
 		s.fixed = newFixedReply(&s.cfg)
 	}
+	if cfg.Events != nil {
+		if s.events, err = NewPublisher(*cfg.Events); err != nil {
+			return nil, err
+		}
+	}
 	s.gen = s.newGeneration()
 	if err := s.listen(); err != nil {
 		s.gen.engine.close()
+		if s.events != nil {
+			s.events.Close()
+		}
 		return nil, err
 	}
 	s.URL = "http://" + s.addr
@@ -125,7 +134,7 @@ func NewServer(cfg Config) *Server {
 
 func (s *Server) newGeneration() *generation {
 	return &generation{
-		engine: startEngine(&s.cfg), ended: make(chan struct{}),
+		engine: startEngine(&s.cfg, s.events), ended: make(chan struct{}),
 		finishedBefore: s.n.finished.Load(), promptBefore: s.n.promptTokens.Load(), outputBefore: s.n.outputTokens.Load(),
 	}
 }
@@ -133,6 +142,10 @@ func (s *Server) newGeneration() *generation {
 // Client returns an HTTP client that keeps connections to the server. Close
 // closes those.
 func (s *Server) Client() *http.Client { return s.client }
+
+// Events returns what publishes the replica's KV events, nil without
+// Config.Events. The server closes it.
+func (s *Server) Events() *Publisher { return s.events }
 
 // Addr returns the address that the server listens on, "127.0.0.1:4711".
 func (s *Server) Addr() string { return s.addr }
@@ -213,6 +226,9 @@ func (s *Server) Restart() error {
 	s.mu.Lock()
 	old := s.gen
 	old.engine.close()
+	if s.events != nil {
+		s.events.Restart()
+	}
 	s.past.add(old.engine.snapshot())
 	s.past.Restarts++
 	s.gen = next
@@ -237,6 +253,9 @@ func (s *Server) Close() {
 	_ = s.http.Close()
 	s.endConns()
 	g.engine.close()
+	if s.events != nil {
+		s.events.Close()
+	}
 	s.conns.Wait()
 	s.client.CloseIdleConnections()
 }

@@ -172,6 +172,10 @@ func (m *machine) live(p message) {
 	case m.begun && p.seq <= m.last: // replayed before it came
 	case m.seam(p):
 		m.stranger()
+	case !m.begun && m.replayable && p.seq > 0: // there was nothing to replay, and by now there is
+		m.asks = 0
+		m.hold(p)
+		m.begin("joined late")
 	case !m.begun || p.seq-m.last == 1:
 		m.ahead = nil
 		m.apply(p)
