@@ -93,9 +93,10 @@ func (c *Config) check() error {
 //
 // There is no threshold: a hot prefix spills by itself when the queue at its
 // target costs more than computing it anew, and a slow target, which keeps its
-// requests longer, is given fewer. The constants were chosen on simulated fleets;
-// from 3 to 8 for the first and 0.2 to 0.4 for the second the results hardly
-// differ (bench/RESULTS.md).
+// requests longer, is given fewer. The constants were chosen on simulated fleets.
+// From 2 to 8 for the first, with a second that is a thirtieth to a twentieth of
+// it, the results differ by less than 2% there; on traces that were set aside
+// smaller second ones do a little better (bench/RESULTS.md).
 //
 // A prompt is recorded when it is sent, so the next Pick sees it, and taken back
 // where the request fails before its first token. A Strategy is safe for
