@@ -226,9 +226,9 @@ func TestTables(t *testing.T) {
 		}
 	}
 	want := []string{
-		"| requests/s, 16 clients | 200 | 200 | - |",
+		"| requests/s, 16 clients | 200 | 250 | - |",
 		"| cached bytes, share | 0.500 | 0.250 | - |",
-		"| requests/s, 16 clients | 1.00 | 0.50 | - |", // of 200/400 and 300/100
+		"| requests/s, 16 clients | 1.00 | 1.75 | - |", // of 200/400 and 300/100
 		"| requests/s, 16 clients | 100 to 400 | 200 to 300 | - |",
 		"| cached bytes, share | 0.500 to 0.500 | 0.250 to 0.250 | - |",
 	}

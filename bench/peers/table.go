@@ -96,12 +96,12 @@ func relative(a, b result, metric int) []float64 {
 	return out
 }
 
-// middle returns the median of sorted figures, the lower one of two, 0 of none.
+// middle returns the median of sorted figures, 0 of none.
 func middle(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}
-	return v[(len(v)-1)/2]
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
 func least(v []float64) float64 {
