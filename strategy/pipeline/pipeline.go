@@ -3,6 +3,11 @@
 // All three are open to the caller.
 //
 // Sessions stay where they were served last, on top of that.
+//
+// It is for those who have filters or scorers of their own to add, or sessions
+// that must stay. For the time to the first token alone package leastwork is
+// better on most simulated workloads, by more than a fifth on many
+// (bench/RESULTS.md).
 package pipeline
 
 import (
