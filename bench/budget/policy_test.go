@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,12 +48,30 @@ func drive(t *testing.T, w *workload.Workload, n, clients int) loadgen.Verdict {
 }
 
 // TestCachesUnderLoad holds the policy to the budget of the gateway row, without
-// the gateway.
+// the gateway. Draws and the order of goroutines differ from run to run, and one
+// run in thirty or so is less even than the budget: the middle of five counts.
 func TestCachesUnderLoad(t *testing.T) {
-	v := drive(t, workload.Chat(workload.ChatConfig{}), 6000, 64)
-	t.Logf("cached %.3f of %.3f, max/mean %.3f, stayed %.3f", v.Cached, v.Ideal, v.MaxOverMean, v.Stayed)
-	if v.Cached < .82 || v.MaxOverMean > 1.05 || v.Stayed < .82 {
-		t.Errorf("cached %.3f, want 0.82; max/mean %.3f, want 1.05; stayed %.3f, want 0.82", v.Cached, v.MaxOverMean, v.Stayed)
+	var cached, maxOverMean, stayed []float64
+	for range 5 {
+		v := drive(t, workload.Chat(workload.ChatConfig{}), 6000, 64)
+		cached = append(cached, v.Cached)
+		maxOverMean = append(maxOverMean, v.MaxOverMean)
+		stayed = append(stayed, v.Stayed)
+	}
+	for _, c := range []struct {
+		name string
+		v    []float64
+		ok   func(float64) bool
+	}{
+		{"cached, at least 0.82", cached, func(v float64) bool { return v >= .82 }},
+		{"max/mean, at most 1.05", maxOverMean, func(v float64) bool { return v <= 1.05 }},
+		{"turns that stay, at least 0.82", stayed, func(v float64) bool { return v >= .82 }},
+	} {
+		slices.Sort(c.v)
+		t.Logf("%s: %.3f", c.name, c.v)
+		if !c.ok(c.v[2]) {
+			t.Errorf("%s: the middle of %.3f", c.name, c.v)
+		}
 	}
 }
 
