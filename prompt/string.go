@@ -179,7 +179,7 @@ func (s *scanner) escape() (rune, bool) {
 	return r, true
 }
 
-// hex4 reads \uXXXX at i.
+// hex4 reads \u and four hex digits at i.
 func hex4(b []byte, i int) (rune, bool) {
 	if i+6 > len(b) || b[i] != '\\' || b[i+1] != 'u' {
 		return 0, false
