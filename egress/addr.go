@@ -4,72 +4,110 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-func prefixes(s ...string) []netip.Prefix {
-	ps := make([]netip.Prefix, len(s))
-	for i := range s {
-		ps[i] = netip.MustParsePrefix(s[i])
-	}
-	return ps
+// A block is a range of addresses with the reason to deny it.
+type block struct {
+	prefix netip.Prefix
+	kind   Range
 }
 
-// What netip does not know by itself. Metadata services that are not on a
-// link-local address: AWS and Google over IPv6, Alibaba, Oracle, Azure's wire
-// server.
-var (
-	metadata = prefixes("fd00:ec2::/32", "fd20:ce::/32", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32")
-	self     = prefixes("0.0.0.0/8", "::/128")
-	private  = prefixes("100.64.0.0/10", "fec0::/10") // beside RFC 1918 and fc00::/7
+func blocks(kind Range, s ...string) []block {
+	bs := make([]block, len(s))
+	for i := range s {
+		bs[i] = block{netip.MustParsePrefix(s[i]), kind}
+	}
+	return bs
+}
 
-	nat64      = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
-	sixToFour  = netip.MustParsePrefix("2002::/16")    // RFC 3056
-	compatible = netip.MustParsePrefix("::/96")        // RFC 4291, 2.5.5.1
+// The registries of special addresses are IANA's. The metadata services that are
+// not on a link-local address are those of AWS and Google over IPv6, of Alibaba
+// and Oracle, and Azure's wire server; they come before the private ranges that
+// they are in. 0.0.0.0 and [::] are the machine itself to a client.
+var denied = slices.Concat(
+	blocks(LinkLocal, "169.254.0.0/16", "fe80::/10", "224.0.0.0/24",
+		"fd00:ec2::/32", "fd20:ce::/32", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32"),
+	blocks(Loopback, "127.0.0.0/8", "::1/128", "0.0.0.0/8", "::/128"),
+	blocks(Private, "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "fec0::/10"),
 )
 
-// denies returns the range for which p denies a, or "".
-func (p Policy) denies(a netip.Addr) Range {
+var (
+	multicast  = netip.MustParsePrefix("ff00::/8")        // link-local by its scope, RFC 4291, 2.7
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")    // RFC 6052
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")  // RFC 8215
+	sixToFour  = netip.MustParsePrefix("2002::/16")       // RFC 3056
+	teredo     = netip.MustParsePrefix("2001::/32")       // RFC 4380
+	translated = netip.MustParsePrefix("::ffff:0:0:0/96") // RFC 2765
+	compatible = netip.MustParsePrefix("::/96")           // RFC 4291, 2.5.5.1
+)
+
+// denies returns the range for which p denies a, and the block of it that holds
+// a, or an IPv4 address in it; or "".
+func (p Policy) denies(a netip.Addr) (Range, netip.Prefix) {
 	a = a.WithZone("").Unmap()
-	if v4, ok := embedded(a); ok {
-		if r := p.denies(v4); r != "" {
-			return r
+	for _, v4 := range embedded(a) {
+		if r, block := p.denies(v4); r != "" {
+			return r, block
 		}
 	}
-	switch {
-	case !p.AllowLinkLocal && (a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast() || in(a, metadata)):
-		return LinkLocal
-	case p.BlockLoopback && (a.IsLoopback() || in(a, self)):
-		return Loopback
-	case p.BlockPrivate && (a.IsPrivate() || in(a, private)):
-		return Private
+	if !p.AllowLinkLocal && (a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast()) && a.Is6() {
+		return LinkLocal, multicast
 	}
-	return ""
-}
-
-func in(a netip.Addr, ps []netip.Prefix) bool {
-	for _, p := range ps {
-		if p.Contains(a) {
-			return true
+	for _, b := range denied {
+		if p.blocks(b.kind) && b.prefix.Contains(a) {
+			return b.kind, b.prefix
 		}
 	}
-	return false
+	return "", netip.Prefix{}
 }
 
-// embedded returns the IPv4 address that a translator or a tunnel would make of a.
-func embedded(a netip.Addr) (netip.Addr, bool) {
+func (p Policy) blocks(r Range) bool {
+	switch r {
+	case LinkLocal:
+		return !p.AllowLinkLocal
+	case Loopback:
+		return p.BlockLoopback
+	}
+	return p.BlockPrivate
+}
+
+// embedded returns the IPv4 addresses that a translator or a tunnel may make of a.
+func embedded(a netip.Addr) []netip.Addr {
 	if !a.Is6() {
-		return netip.Addr{}, false
+		return nil
 	}
 	b := a.As16()
+	at := func(i ...int) netip.Addr { return netip.AddrFrom4([4]byte{b[i[0]], b[i[1]], b[i[2]], b[i[3]]}) }
+	var as []netip.Addr
 	switch {
-	case nat64.Contains(a), compatible.Contains(a) && a != netip.IPv6Unspecified() && a != netip.IPv6Loopback():
-		return netip.AddrFrom4([4]byte(b[12:])), true
+	case compatible.Contains(a):
+		if a != netip.IPv6Unspecified() && a != netip.IPv6Loopback() {
+			as = append(as, at(12, 13, 14, 15))
+		}
+	case nat64.Contains(a), translated.Contains(a):
+		as = append(as, at(12, 13, 14, 15))
+	case localNAT64.Contains(a):
+		// How long the operator's own prefix is, is not known; RFC 6052, 2.2 says
+		// where the address is then. Where nothing is, there is none.
+		for _, v4 := range []netip.Addr{at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), at(12, 13, 14, 15)} {
+			if b := v4.As4(); b[0] != 0 {
+				as = append(as, v4)
+			}
+		}
 	case sixToFour.Contains(a):
-		return netip.AddrFrom4([4]byte(b[2:])), true
+		as = append(as, at(2, 3, 4, 5))
+	case teredo.Contains(a):
+		// The server, and the client, which is written inverted.
+		as = append(as, at(4, 5, 6, 7), netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}))
 	}
-	return netip.Addr{}, false
+	// ISATAP (RFC 5214) has it behind any prefix.
+	if b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe {
+		as = append(as, at(12, 13, 14, 15))
+	}
+	return as
 }
 
 // readings returns every address that a resolver may take host for, none where

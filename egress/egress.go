@@ -48,13 +48,17 @@ type DeniedError struct {
 	Target string     // the URL without its password, or the address that was dialled
 	Addr   netip.Addr // what it is; the zero Addr where only its name tells
 	Range  Range
+	Block  netip.Prefix // the part of Range that holds it; the zero Prefix with the zero Addr
 }
 
 // Error says what, which range, and which setting allows it.
 func (e *DeniedError) Error() string {
-	is := "its host"
+	is, block := "its host", ""
 	if e.Addr.IsValid() {
 		is = e.Addr.String()
+	}
+	if e.Block.IsValid() {
+		block = " (" + e.Block.String() + ")"
 	}
 	var setting string
 	switch e.Range {
@@ -65,8 +69,8 @@ func (e *DeniedError) Error() string {
 	default:
 		setting = "BlockPrivate = false (block_private)"
 	}
-	return fmt.Sprintf("egress: %s is denied: %s is %s%s; %s allows all of these, AllowHosts (allow_hosts) this host alone",
-		e.Target, is, article(e.Range), e.Range, setting)
+	return fmt.Sprintf("egress: %s is denied: %s is %s%s%s; %s allows all of these, AllowHosts (allow_hosts) this host alone",
+		e.Target, is, article(e.Range), e.Range, block, setting)
 }
 
 func article(r Range) string {
@@ -133,8 +137,8 @@ func (p Policy) checkHost(target, host string) error {
 		return fmt.Errorf("egress: %s: %w", target, err)
 	}
 	for _, a := range addrs {
-		if r := p.denies(a); r != "" {
-			return &DeniedError{Target: target, Addr: a, Range: r}
+		if r, block := p.denies(a); r != "" {
+			return &DeniedError{Target: target, Addr: a, Range: r, Block: block}
 		}
 	}
 	if h := fold(host); p.BlockLoopback && (h == "localhost" || strings.HasSuffix(h, ".localhost")) {
@@ -149,8 +153,8 @@ func (p Policy) CheckAddr(a netip.Addr) error {
 	if p.allowed(a.WithZone("").String()) {
 		return nil
 	}
-	if r := p.denies(a); r != "" {
-		return &DeniedError{Target: a.String(), Addr: a, Range: r}
+	if r, block := p.denies(a); r != "" {
+		return &DeniedError{Target: a.String(), Addr: a, Range: r, Block: block}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -47,6 +48,33 @@ func TestCheckURL(t *testing.T) {
 		{"http://[fd20:ce::254]/", LinkLocal},
 		{"http://100.100.100.200/", LinkLocal},
 		{"http://vllm-1@169.254.169.254/", LinkLocal},
+		{"http://vllm-1:80@169.254.169.254:80/", LinkLocal},
+		{"hTTp://[::FFFF:169.254.169.254]/", LinkLocal},
+		{"http://[0:0:0:0:0:ffff:a9fe:a9fe]/", LinkLocal},
+		{"http://[64:ff9b::169.254.169.254]/", LinkLocal},
+		{"http://[64:ff9b:1::a9fe:a9fe]/", LinkLocal},       // RFC 8215 with a prefix of 96 bits
+		{"http://[64:ff9b:1:a9fe:a9:fe00::]/", LinkLocal},   // of 48
+		{"http://[64:ff9b:1:0:a9:fea9:fe00::]/", LinkLocal}, // of 64
+		{"http://[64:ff9b:1:5:6:7:8:9]/", ""},
+		{"http://[::ffff:0:a9fe:a9fe]/", LinkLocal},
+		{"http://[2001:0:a9fe:a9fe::1]/", LinkLocal},          // Teredo's server
+		{"http://[2001:0:101:101:0:0:5601:5601]/", LinkLocal}, // Teredo's client
+		{"http://[2001:0:101:101:0:0:fefe:fefe]/", ""},
+		{"http://[2001:db8::5efe:169.254.169.254]/", LinkLocal}, // ISATAP
+		{"http://[2606:4700::200:5efe:a9fe:a9fe]/", LinkLocal},
+		{"http://[fe80::1%25169.254.169.254]/", LinkLocal},
+		{"http://[FD00:EC2:0:0:0:0:0:254]/", LinkLocal},
+		{"http://[febf::1]/", LinkLocal},
+		{"http://[ff02::1]/", LinkLocal},
+		{"http://[ff12::1]/", LinkLocal},
+		{"http://224.0.0.1/", LinkLocal},
+		{"http://192.0.0.192/", LinkLocal},
+		{"http://168.63.129.16/", LinkLocal},
+		{"http://169.254.0.0/", LinkLocal},
+		{"http://169.253.255.255/", ""},
+		{"http://169.255.0.0/", ""},
+		{"tcp://[::ffff:169.254.169.254]:5557", LinkLocal},
+		{"tcp://2852039166:5557", LinkLocal},
 		{"tcp://169.254.169.254:5557", LinkLocal},
 
 		{"http://127.0.0.1:8000/", Loopback},
@@ -63,6 +91,14 @@ func TestCheckURL(t *testing.T) {
 		{"http://localhost:8000/", Loopback},
 		{"http://LocalHost./", Loopback},
 		{"http://a.localhost/", Loopback},
+		{"http://017700000001/", Loopback},
+		{"http://0177.0.0.1/", Loopback},
+		{"http://0x7f000001/", Loopback},
+		{"http://127.255.255.254/", Loopback},
+		{"http://[2002:7f00:1::]/", Loopback},
+		{"http://[64:ff9b::7f00:1]/", Loopback},
+		{"http://0.1.2.3/", Loopback},
+		{"tcp://0.0.0.0:5557", Loopback},
 
 		{"http://10.0.0.1/", Private},
 		{"http://012.0.0.1/", Private},
@@ -72,6 +108,14 @@ func TestCheckURL(t *testing.T) {
 		{"http://100.64.0.1/", Private},
 		{"http://[fc00::1]/", Private},
 		{"http://[64:ff9b::10.0.0.1]/", Private},
+		{"http://[64:ff9b:1::10.0.0.1]/", Private},
+		{"http://100.127.255.255/", Private},
+		{"http://100.63.255.255/", ""},
+		{"http://100.128.0.0/", ""},
+		{"http://172.32.0.0/", ""},
+		{"http://[fdff::1]/", Private},
+		{"http://[fec0::1]/", Private},
+		{"http://167772161/", Private},
 
 		{"http://256.1.1.1/", malformed},
 		{"http://1.2.3.4.5/", malformed},
@@ -137,7 +181,7 @@ func TestAllowHosts(t *testing.T) {
 
 func TestErrorSaysAll(t *testing.T) {
 	for url, parts := range map[string][]string{
-		"http://me:secret@2852039166/x": {"http://me:xxxxx@2852039166/x", "169.254.169.254", "link-local", "AllowLinkLocal", "block_link_local = false", "allow_hosts"},
+		"http://me:secret@2852039166/x": {"http://me:xxxxx@2852039166/x", "169.254.169.254", "link-local", "169.254.0.0/16", "AllowLinkLocal", "block_link_local = false", "allow_hosts"},
 		"http://127.1/":                 {"http://127.1/", "127.0.0.1", "loopback", "block_loopback"},
 		"http://localhost/":             {"http://localhost/", "loopback", "block_loopback"},
 		"http://10.1.1.1/":              {"10.1.1.1", "private", "block_private"},
@@ -208,6 +252,46 @@ func TestDialer(t *testing.T) {
 	}
 	if err := d.Control("tcp", "nonsense", nil); err == nil {
 		t.Error("nonsense was let through")
+	}
+}
+
+// The address of a redirect is dialled like any other, so a client that follows
+// them is held too, whatever the spelling.
+func TestRedirect(t *testing.T) {
+	to := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusFound) }))
+	defer s.Close()
+	tr := &http.Transport{DialContext: Policy{}.Dialer().DialContext}
+	defer tr.CloseIdleConnections()
+	for _, to = range []string{
+		"http://169.254.169.254/latest/meta-data/", "http://2852039166/", "http://[::ffff:a9fe:a9fe]/", "http://[fd00:ec2::254]/",
+		"http://169.254.169.254./", "http://[64:ff9b::a9fe:a9fe]/", "http://[fe80::1%25lo]/", "https://0xa9.0xfe.0xa9.0xfe/",
+	} {
+		resp, err := (&http.Client{Transport: tr}).Get(s.URL)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		var d *DeniedError
+		if !errors.As(err, &d) || d.Range != LinkLocal {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
+// What a client dials by itself, as ZeroMQ's does, is asked with CheckAddr.
+func TestCheckAddr(t *testing.T) {
+	for s, want := range map[string]Range{
+		"169.254.169.254": LinkLocal, "::ffff:169.254.169.254": LinkLocal, "fe80::1%eth0": LinkLocal, "64:ff9b::a9fe:a9fe": LinkLocal,
+		"127.0.0.1": Loopback, "::": Loopback, "10.1.2.3": Private, "::ffff:10.1.2.3": Private, "93.184.216.34": "",
+	} {
+		got := Range("")
+		var d *DeniedError
+		if errors.As(strict.CheckAddr(netip.MustParseAddr(s)), &d) {
+			got = d.Range
+		}
+		if got != want {
+			t.Errorf("%s is %q, want %q", s, got, want)
+		}
 	}
 }
 
