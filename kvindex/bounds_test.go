@@ -81,10 +81,21 @@ func TestSequences(t *testing.T) {
 	x.Forget("a")
 	x.Forget("a")
 	x.Reset("a")
-	x.Suspend("a", true)
+	x.Suspend("a", false) // of one that is not known: nothing
+	if s := x.Stats(); s.Targets != 0 {
+		t.Errorf("%+v", s)
+	}
+	x.Suspend("a", true) // before its first message
 	g.holds("b", -1)
 	apply(5, nil)
-	g.holds("b", 0)
+	g.holds("b", -1)
+	apply(6, nil, put("b", 1))
+	g.holds("b", -1)
+	if x.Trusted("a") {
+		t.Error("trusted before it is resumed")
+	}
+	x.Suspend("a", false)
+	g.holds("b", 1)
 	want := []string{
 		"gap a 8 11", "gap a 8 10", "gap a 11 13", "restart a 11 11", "gap a 11 20", "restart a 40 0",
 		"gap a 0 18446744073709551615", "restart a 0 0",

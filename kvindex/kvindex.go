@@ -219,11 +219,17 @@ func (x *Index) Reset(id string) {
 
 // Suspend says whether the target's stream is out of touch: while it is, Match
 // gives -1. What is known is kept, and Apply goes on as ever. Reset ends it, and
-// so does a sequence that starts over.
+// so does a sequence that starts over. A target that is not known yet can be
+// suspended before its first message, so that nothing of a replay is believed
+// before the replay is over; it is known from then on, until Forget.
 func (x *Index) Suspend(id string, out bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if t := (*x.ids.Load())[id]; t != nil {
+	t := (*x.ids.Load())[id]
+	if t == nil && out {
+		t, _ = x.admit(id) // where there is no place, Apply says so
+	}
+	if t != nil {
 		t.suspended = out
 		x.announce(t)
 	}

@@ -50,13 +50,13 @@ func (m *machine) apply(p message) {
 	if first {
 		m.base, m.complete = p.seq, p.seq == 0
 	}
+	if m.blank && m.state == Resyncing {
+		m.out.suspend(true) // the reset before has ended it
+	}
 	if !m.out.apply(p) {
 		m.out.reset()
 		m.complete, m.blank = false, true
 		return
-	}
-	if m.blank && m.state == Resyncing {
-		m.out.suspend(true)
 	}
 	m.blank = false
 }

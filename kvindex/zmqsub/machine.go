@@ -43,7 +43,7 @@ type message struct {
 type sink interface {
 	apply(message) bool // false: it could not be read, so the cache's state is unknown
 	reset()
-	suspend(bool) // ended by reset too; without effect before the first apply
+	suspend(bool) // ended by reset too
 	ask(start uint64, attempt int)
 	hangUp() // ends the replay that was asked for, if any
 	reconnect()

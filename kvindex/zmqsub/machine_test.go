@@ -39,7 +39,6 @@ type world struct {
 	held      []message
 	suspended bool
 	blank     bool
-	known     bool // something has been applied once
 	trace     []string
 }
 
@@ -47,10 +46,13 @@ func (w *world) logf(format string, a ...any) { w.trace = append(w.trace, fmt.Sp
 
 func (w *world) apply(p message) bool {
 	w.logf("apply %d/%d", p.sum>>32, p.seq)
+	if w.m.state == Resyncing && !w.suspended {
+		w.fail("%d/%d of a replay that is not over is believed at once", p.sum>>32, p.seq)
+	}
 	if len(p.payload) > 0 {
 		return false
 	}
-	w.blank, w.known = false, true
+	w.blank = false
 	w.held = append(w.held, p)
 	return true
 }
@@ -58,7 +60,7 @@ func (w *world) reset()           { w.logf("reset"); w.held, w.blank, w.suspende
 func (w *world) gap(_, _ uint64)  {}
 func (w *world) reconnect()       { w.logf("reconnect"); w.redial = true }
 func (w *world) hangUp()          { w.asked = false }
-func (w *world) suspend(out bool) { w.suspended = out && w.known }
+func (w *world) suspend(out bool) { w.suspended = out }
 func (w *world) ask(start uint64, _ int) {
 	w.logf("ask %d", start)
 	w.asked, w.served, w.start, w.replies = true, false, start, nil
