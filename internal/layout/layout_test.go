@@ -71,9 +71,11 @@ var rules = []rule{
 	{"loadview", []string{"egress"}},
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex"}},
-	{"strategy/*", []string{"trie", "kvindex", "lmcache", "internal/pick", "internal/textcache"}},
+	{"strategy/*", []string{"trie", "kvindex", "lmcache", "internal/pick", "internal/textcache", "internal/tokencache"}},
 	{"config", []string{"egress", "kvindex", "lmcache", "loadview", "prompt", "strategy/*", "trie"}},
 	{"internal/textcache", []string{"trie"}},
+	{"internal/kvtest", []string{"kvindex"}},
+	{"internal/tokencache", []string{"internal/textcache", "kvindex", "trie"}},
 	{"internal/*", nil},
 }
 

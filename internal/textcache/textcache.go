@@ -3,6 +3,7 @@
 package textcache
 
 import (
+	"errors"
 	"sync"
 	"unsafe"
 
@@ -27,6 +28,19 @@ type Cache struct {
 
 // New returns a Cache over t.
 func New(t *trie.Trie) *Cache { return &Cache{trie: t, last: make(map[string]uint64)} }
+
+// Open returns shared, or, where that is nil, a new trie within the bounds, which
+// must be 0 otherwise. They are the fields of that name of trie.Config. The error
+// names the field that is off, without a package.
+func Open(shared *trie.Trie, maxNodes, maxBytes int) (*trie.Trie, error) {
+	switch {
+	case shared == nil:
+		return trie.New(trie.Config{MaxNodes: maxNodes, MaxBytes: maxBytes})
+	case maxNodes != 0 || maxBytes != 0:
+		return nil, errors.New("MaxNodes and MaxBytes must be 0 where Trie is given: it has its own")
+	}
+	return shared, nil
+}
 
 // Key is what stands for a prompt in the trie.
 type Key struct {

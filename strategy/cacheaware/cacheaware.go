@@ -67,15 +67,11 @@ func (c *Config) setDefaults() error {
 	check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
 	check(c.OverloadSlack > 0, "OverloadSlack", c.OverloadSlack, "above 0")
 	check(c.OverloadFactor >= 1, "OverloadFactor", c.OverloadFactor, "at least 1")
-	switch {
-	case c.Trie == nil:
-		var err error
-		if c.Trie, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
-			errs = append(errs, fmt.Errorf("cacheaware: %w", err))
-		}
-	case c.MaxNodes != 0 || c.MaxBytes != 0:
-		errs = append(errs, errors.New("cacheaware: MaxNodes and MaxBytes must be 0 where Trie is given: it has its own"))
+	t, err := textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("cacheaware: %w", err))
 	}
+	c.Trie = t
 	return errors.Join(errs...)
 }
 

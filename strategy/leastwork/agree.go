@@ -14,7 +14,7 @@ const leadBytes = 1024
 // level is the cost up to which targets count as equal, 0 where Config.Agree has
 // no say: the prompt is warm somewhere, or empty.
 func (s *Strategy) level(v *view, targets []router.Target) float64 {
-	if s.cfg.Agree == 0 || v.ready < 2 || v.key.Size() == 0 || !v.cold() {
+	if s.cfg.Agree == 0 || v.ready < 2 || v.size == 0 || !v.cold() {
 		return 0
 	}
 	least := math.Inf(1)
@@ -24,6 +24,17 @@ func (s *Strategy) level(v *view, targets []router.Target) float64 {
 		}
 	}
 	return least * (1 + s.cfg.Agree)
+}
+
+// known is how many leading bytes of p some Ready target holds.
+func (v *view) known(p *router.Prompt) int {
+	switch {
+	case !v.tokens:
+		return v.best
+	case p.Text == "":
+		return v.best * 4
+	}
+	return int(float64(v.best) / float64(v.size) * float64(len(p.Text)))
 }
 
 // leading hashes what p begins with, up to the first bytes that no target has been

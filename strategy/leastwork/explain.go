@@ -19,11 +19,17 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	cost := make(map[string]float64, len(cs))
 	reason := make(map[string]router.Reason, len(cs))
 	for i := range cs {
-		cs[i].Cached, cs[i].Length, cs[i].Unit = v.key.Units(v.Cached[i]), v.key.Units(v.key.Size()), v.key.Unit()
+		cs[i].Cached, cs[i].Length, cs[i].Unit = v.units(v.held[i]), v.units(v.size), v.unit()
 		cost[targets[i].ID] = max(s.cost(&v, targets, i), level)
 		reason[targets[i].ID] = v.reason(i)
 	}
-	pick.Sort(cs, func(a, b *router.Candidate) int { return cmp.Compare(cost[a.Target.ID], cost[b.Target.ID]) })
+	pick.Sort(cs, func(a, b *router.Candidate) int {
+		c := cmp.Compare(cost[a.Target.ID], cost[b.Target.ID])
+		if c == 0 && level == 0 {
+			c = cmp.Compare(b.Cached, a.Cached)
+		}
+		return c
+	})
 	for i := range cs[:v.ready] {
 		c := &cs[i]
 		least, mine := cost[cs[0].Target.ID], cost[c.Target.ID]
@@ -34,7 +40,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		switch {
 		case i == 0:
 			c.Reason = reason[c.Target.ID]
-		case mine == least:
+		case mine == least && (level > 0 || c.Cached == cs[0].Cached):
 			c.Reason = router.ReasonTied
 		case c.Cached < cs[0].Cached:
 			c.Reason = router.ReasonColder

@@ -12,71 +12,12 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/trie"
 )
 
 // Name is the strategy's name in configuration files.
 const Name = "least_work"
-
-// Config is how the strategy works. The zero Config is the documented default.
-type Config struct {
-	// MissWeight is what one token that is not cached at a target costs, beside
-	// one that waits there for prefill already. It is above 1 because a miss does
-	// more than take its own prefill: it evicts somebody else's blocks, and it
-	// splits the conversation for its later turns. 0 means 5.
-	MissWeight float64
-	// ContextWeight is what one token of context costs that a request in flight
-	// holds, beside one that waits for prefill: each step of decoding reads it, and
-	// the memory it takes caches nothing. 0 means 0.2.
-	ContextWeight float64
-	// RequestTokens is what a request costs, in tokens that wait for prefill, as
-	// long as the length of none that is in flight is known. 0 means 2048.
-	RequestTokens float64
-	// Agree lets gateways that share nothing choose alike. A prompt of which no Ready
-	// target holds a tenth then goes to one of those that cost at most this share
-	// more than the least, the one that a hash of the prompt's beginning says. What
-	// one gateway has warmed the others find, where they would have warmed it again
-	// elsewhere. With several gateways 0.25 wins much where long beginnings come
-	// back (shared system prompts, documents), and loses up to a tenth where they do
-	// not, or come in bursts (bench/RESULTS.md); with one gateway it only costs. 0,
-	// the default, leaves it to the least cost. At most 1.
-	Agree float64
-	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
-	// 1,000,000 nodes of one target and 512 MiB of text for all.
-	MaxNodes, MaxBytes int
-	// Trie is what is remembered, where it is to be shared; nil: a new one within
-	// MaxNodes and MaxBytes, which must be 0 otherwise.
-	Trie *trie.Trie
-	// Rand breaks ties. It is safe for concurrent use; nil means the global
-	// source of math/rand/v2.
-	Rand func() uint64
-}
-
-func (c *Config) check() error {
-	for _, f := range []struct {
-		name string
-		v    *float64
-		def  float64
-	}{
-		{"MissWeight", &c.MissWeight, 5},
-		{"ContextWeight", &c.ContextWeight, 0.2},
-		{"RequestTokens", &c.RequestTokens, 2048},
-	} {
-		if *f.v == 0 {
-			*f.v = f.def
-		}
-		if !(*f.v > 0 && *f.v <= math.MaxFloat32) {
-			return fmt.Errorf("leastwork: %s is %v; it must be a positive number", f.name, *f.v)
-		}
-	}
-	if !(c.Agree >= 0 && c.Agree <= 1) {
-		return fmt.Errorf("leastwork: Agree is %v; it must be 0 to 1", c.Agree)
-	}
-	if c.Trie != nil && (c.MaxNodes != 0 || c.MaxBytes != 0) {
-		return fmt.Errorf("leastwork: Trie is given, so MaxNodes and MaxBytes are its own and must be 0")
-	}
-	return nil
-}
 
 // Strategy picks the Ready target of the least cost, in tokens for each unit of
 // Weight:
@@ -84,12 +25,17 @@ func (c *Config) check() error {
 //	cost = (Prefill + MissWeight x uncached + ContextWeight x context) / Weight
 //
 // uncached is what of the prompt the target has not been sent before; four bytes
-// of text count as a token. context is what the requests in flight and queued
+// of text count as a token. With Config.Index, and where the stream of any Ready
+// target can be trusted, a prompt with Tokens is counted in these: of a target that
+// is trusted uncached is what is not resident there, nor, for the time of
+// PresumeFor, was sent there; of the others it is the share of the text that they
+// have not been sent. context is what the requests in flight and queued
 // there hold: the mean length of those that this Strategy sent there (or, for the
 // queued ones and where it sent none, anywhere) times their number. As long as no
 // length is known, a request costs RequestTokens. A target of unknown load has
-// the mean work of the others. Equal costs have equal chances; what counts as equal
-// for a cold prompt is Config.Agree's to say.
+// the mean work of the others. Of equal costs the one that holds most of the prompt
+// is taken, then each with equal chances; what counts as equal for a cold prompt is
+// Config.Agree's to say.
 //
 // There is no threshold: a hot prefix spills by itself when the queue at its
 // target costs more than computing it anew, and a slow target, which keeps its
@@ -104,7 +50,7 @@ func (c *Config) check() error {
 type Strategy struct {
 	cfg     Config
 	cache   *textcache.Cache
-	trie    *trie.Trie
+	tokens  *tokencache.Cache
 	holds   holds
 	scratch sync.Pool // of *room
 }
@@ -121,25 +67,25 @@ func New(c Config) (*Strategy, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	t := c.Trie
-	if t == nil {
-		var err error
-		if t, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
-			return nil, fmt.Errorf("leastwork: %w", err)
-		}
+	s := &Strategy{cfg: c, cache: textcache.New(c.Trie)}
+	var err error
+	s.tokens, err = tokencache.New(tokencache.Config{
+		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
+	}, s.cache)
+	if err != nil {
+		return nil, fmt.Errorf("leastwork: %w", err)
 	}
-	c.Rand = pick.Rand(c.Rand)
-	s := &Strategy{cfg: c, cache: textcache.New(t), trie: t}
 	s.scratch.New = func() any { return new(room) }
 	return s, nil
 }
 
-// Stats returns the size of what is remembered.
-func (s *Strategy) Stats() trie.Stats { return s.trie.Stats() }
+// Stats returns the size of what is remembered of what was sent.
+func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
 
 // room is what a Pick needs of memory.
 type room struct {
 	textcache.Targets
+	exact tokencache.Targets
 	found
 }
 
@@ -147,15 +93,18 @@ type room struct {
 type view struct {
 	*room
 	key     textcache.Key
+	tokens  bool  // sizes are tokens, by the Index; else bytes of the trie
+	size    int   // of the whole prompt
+	held    []int // of it, by target
 	ready   int
-	best    int     // the most that a Ready target holds, in bytes
+	best    int     // the most that a Ready target holds
 	request float64 // what a request costs whose target says no better
 	mean    float64 // work of a Ready target whose load is known, for each unit of Weight
 }
 
 func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view {
 	v := view{room: r, key: textcache.KeyOf(p), request: s.cfg.RequestTokens}
-	s.cache.Look(&v.key, targets, &r.Targets)
+	s.lookCached(&v, p, targets)
 	s.holds.find(r.IDs, &r.found)
 	var requests, tokens int64
 	for i := range targets {
@@ -163,7 +112,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view
 			continue
 		}
 		v.ready++
-		v.best = max(v.best, r.Cached[i])
+		v.best = max(v.best, v.held[i])
 		if h := r.holds[i]; h != nil {
 			requests += h.requests.Load()
 			tokens += h.tokens.Load()
@@ -184,6 +133,45 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view
 		v.mean = sum.Float() / float64(known)
 	}
 	return v
+}
+
+// lookCached fills what is known of the targets' caches.
+func (s *Strategy) lookCached(v *view, p *router.Prompt, targets []router.Target) {
+	if s.cfg.Index != nil && len(p.Tokens) > 0 {
+		v.IDs = v.IDs[:0]
+		for i := range targets {
+			v.IDs = append(v.IDs, targets[i].ID)
+		}
+		if s.tokens.Look(p, &v.key, true, targets, &v.Targets, &v.exact) {
+			v.tokens, v.size, v.held = true, len(p.Tokens), v.exact.Held
+			return
+		}
+	}
+	s.cache.Look(&v.key, targets, &v.Targets)
+	v.size, v.held = v.key.Size(), v.Cached
+}
+
+// units turns n of a view into the unit of decisions.
+func (v *view) units(n int) int {
+	if v.tokens {
+		return n
+	}
+	return v.key.Units(n)
+}
+
+func (v *view) unit() router.Unit {
+	if v.tokens {
+		return router.Tokens
+	}
+	return v.key.Unit()
+}
+
+// asTokens turns n of a view into tokens.
+func (v *view) asTokens(n int) float64 {
+	if v.tokens {
+		return float64(n)
+	}
+	return float64(n) / 4 // bytes of the trie, four to a token
 }
 
 // work is what targets[i], whose load is known, has to do, for each unit of
@@ -208,8 +196,7 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	if t.Load.Known {
 		work = s.work(v, t, i)
 	}
-	uncached := float64(v.key.Size()-v.Cached[i]) / 4 // bytes of the trie, four to a token
-	return work + s.cfg.MissWeight*uncached/pick.Weight(t)
+	return work + s.cfg.MissWeight*v.asTokens(v.size-v.held[i])/pick.Weight(t)
 }
 
 // Pick chooses a target. It draws one random number a call where a target is
@@ -224,18 +211,22 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	tie := pick.Tie{Seed: s.cfg.Rand()}
 	level := s.level(&v, targets)
 	if level > 0 {
-		tie.Seed = leading(&p, v.best)
+		tie.Seed = leading(&p, v.known(&p))
 	}
-	least := math.Inf(1)
+	least, most := math.Inf(1), 0
 	for i := range targets {
 		if targets[i].State != router.Ready {
 			continue
 		}
-		switch c := max(s.cost(&v, targets, i), level); {
-		case c < least:
-			least = c
+		c, held := max(s.cost(&v, targets, i), level), v.held[i]
+		if level > 0 {
+			held = 0 // taken for equal, whatever they hold
+		}
+		switch {
+		case c < least || c == least && held > most:
+			least, most = c, held
 			tie.Better(i)
-		case c == least:
+		case c == least && held == most:
 			tie.Equal(i, targets)
 		}
 	}
@@ -243,16 +234,16 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	return router.Decision{
 		Prompt: p,
 		Target: targets[i],
-		Cached: v.key.Units(v.Cached[i]),
-		Length: v.key.Units(v.key.Size()),
-		Unit:   v.key.Unit(),
+		Cached: v.units(v.held[i]),
+		Length: v.units(v.size),
+		Unit:   v.unit(),
 		Reason: v.reason(i),
-		Memo:   &memo{text: *textcache.NewMemo(v.key), tokens: int64(v.key.Size() / 4)},
+		Memo:   &memo{text: *textcache.NewMemo(v.key), tokens: int64(v.asTokens(v.size))},
 	}, nil
 }
 
 // cold says that no Ready target holds a tenth of the prompt.
-func (v *view) cold() bool { return 10*v.best < v.key.Size() }
+func (v *view) cold() bool { return 10*v.best < v.size }
 
 // reason is why targets[i] was chosen. What less than a tenth of the prompt says
 // is not worth a name.
@@ -260,11 +251,11 @@ func (v *view) reason(i int) router.Reason {
 	switch {
 	case v.ready == 1:
 		return router.ReasonOnly
-	case v.key.Size() == 0:
+	case v.size == 0:
 		return router.ReasonEmpty
 	case v.cold():
 		return router.ReasonCold
-	case v.Cached[i] < v.best:
+	case v.held[i] < v.best:
 		return router.ReasonSpill
 	}
 	return router.ReasonWarm
@@ -275,32 +266,48 @@ type memo struct {
 	text   textcache.Memo
 	tokens int64 // of the prompt
 	hold   *hold // while the request is counted there
-	sent   bool
+	// presumed is nil once it is settled.
+	presumed    *tokencache.Presumption
+	sent, token bool
 }
 
 // Record learns what the target was sent, what it holds meanwhile, and what of it
 // came to nothing.
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	m, _ := d.Memo.(*memo)
-	if m == nil { // made by hand: counted by the fleet alone
+	if m == nil { // made by hand: counted by the fleet alone, presumed to the end
 		s.cache.Record(&d, nil, &o)
+		if o.Stage == router.Sent {
+			s.tokens.Sent(&d.Prompt, d.Target.ID)
+		}
 		return
 	}
 	s.cache.Record(&d, &m.text, &o)
 	switch {
 	case o.Stage == router.Sent && !m.sent:
 		m.sent = true
+		m.presumed = s.tokens.Sent(&d.Prompt, d.Target.ID)
 		if m.tokens > 0 {
 			m.hold = s.holds.add(d.Target.ID, m.tokens)
 		}
-	case o.Stage.Final() && m.hold != nil:
-		m.hold.end(m.tokens)
-		m.hold = nil
+	case o.Stage == router.FirstToken && m.sent:
+		m.token = true
+	case o.Stage.Final():
+		if o.Stage == router.Failed && !m.token && o.OutputTokens <= 0 && o.Reply == "" {
+			s.tokens.Drop(m.presumed)
+		}
+		m.presumed = nil
+		if m.hold != nil {
+			m.hold.end(m.tokens)
+			m.hold = nil
+		}
 	}
 }
 
-// Forget forgets what the target was sent and holds.
+// Forget forgets what the target was sent and holds. The Index is left alone: its
+// own stream tells it of restarts, and several strategies may read it.
 func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
+	s.tokens.Forget(id)
 	s.holds.forget(id)
 }

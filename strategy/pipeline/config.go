@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/trie"
 )
 
@@ -151,15 +152,11 @@ func (c *Config) setDefaults() error {
 			errs = append(errs, err)
 		}
 	}
-	switch {
-	case c.Trie != nil && (c.MaxNodes != 0 || c.MaxBytes != 0):
-		fail("MaxNodes and MaxBytes must be 0 where Trie is given: it has its own")
-	case c.Trie == nil:
-		var err error
-		if c.Trie, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
-			fail("%w", err)
-		}
+	t, err := textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
+	if err != nil {
+		fail("%w", err)
 	}
+	c.Trie = t
 	if c.Trace == nil {
 		c.Trace = new(Trace)
 	}

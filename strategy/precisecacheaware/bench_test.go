@@ -6,18 +6,19 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
 // stage is a strategy that knows 64 conversations of the given number of blocks,
 // each resident on one of the targets, half of them sent a moment ago too.
 func stage(tb testing.TB, targets, blocks int) (*precisecacheaware.Strategy, []router.Target, []router.Prompt) {
-	e := newEngines(tb)
-	s := mustNew(tb, precisecacheaware.Config{Index: e.x})
+	e := kvtest.New(tb)
+	s := mustNew(tb, precisecacheaware.Config{Index: e.Index})
 	var ts []router.Target
 	for i := range targets {
 		ts = append(ts, busy(fmt.Sprintf("http://10.0.%d.%d:8000", i/256, i%256), i%3))
-		e.begin(ts[i].ID)
+		e.Begin(ts[i].ID)
 	}
 	system := tokens(1, blocks/3*blockSize)
 	var ps []router.Prompt
@@ -25,7 +26,7 @@ func stage(tb testing.TB, targets, blocks int) (*precisecacheaware.Strategy, []r
 		p := router.Prompt{Model: "m", Text: fmt.Sprint(i, " and its text")}
 		p.Tokens = append(append(p.Tokens, system...), tokens(100+i, blocks*blockSize-len(system)+1)...)
 		ps = append(ps, p)
-		e.store(ts[i%targets].ID, p)
+		e.Store(ts[i%targets].ID, p)
 		if i%2 == 0 {
 			send(s, ts[i%targets].ID, p)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/trie"
 )
@@ -91,14 +92,10 @@ func (c *Config) setDefaults() error {
 	check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
 	check(c.PresumeFor <= time.Minute, "PresumeFor", c.PresumeFor, "at most a minute")
 	check(c.BlockSize > 0, "BlockSize", c.BlockSize, "at least 1")
-	switch {
-	case c.Trie == nil:
-		var err error
-		if c.Trie, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
-			errs = append(errs, fmt.Errorf("precisecacheaware: %w", err))
-		}
-	case c.MaxNodes != 0 || c.MaxBytes != 0:
-		errs = append(errs, errors.New("precisecacheaware: MaxNodes and MaxBytes must be 0 where Trie is given: it has its own"))
+	t, err := textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("precisecacheaware: %w", err))
 	}
+	c.Trie = t
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/routertest"
 	"github.com/warmroute/router/strategy/precisecacheaware"
@@ -56,19 +57,19 @@ func TestConformance(t *testing.T) {
 				if c.trusted == nil {
 					return mustNew(t, cfg)
 				}
-				e := newEngines(t)
+				e := kvtest.New(t)
 				for i := range 24 { // the kit's targets
 					id := fmt.Sprintf("http://10.0.%d.%d:8000", i%3, i)
 					if !c.trusted(i) {
 						continue
 					}
-					e.begin(id)
+					e.Begin(id)
 					if i%4 == 1 {
-						e.store(id, prompts[i%len(prompts)])
+						e.Store(id, prompts[i%len(prompts)])
 					}
 				}
-				cfg.Index = e.x
-				return informed{mustNew(t, cfg), e.x}
+				cfg.Index = e.Index
+				return informed{mustNew(t, cfg), e.Index}
 			}, routertest.Options{Prompts: prompts})
 		})
 	}

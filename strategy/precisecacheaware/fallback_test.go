@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/leastload"
 	"github.com/warmroute/router/strategy/precisecacheaware"
@@ -99,9 +100,9 @@ func TestFallbacksAreThoseStrategies(t *testing.T) {
 // The reason names why there was a fallback and which it was, for a single target
 // too.
 func TestFallbackReasons(t *testing.T) {
-	e := newEngines(t)
-	e.begin("a", "b")
-	e.distrust("b")
+	e := kvtest.New(t)
+	e.Begin("a", "b")
+	e.Distrust("b")
 	ids := router.Prompt{Tokens: tokens(1, 100)}
 	text := router.Prompt{Text: "hello"}
 	for _, c := range []struct {
@@ -124,7 +125,7 @@ func TestFallbackReasons(t *testing.T) {
 	} {
 		cfg := precisecacheaware.Config{Fallback: c.fallback}
 		if !c.noIndex {
-			cfg.Index = e.x
+			cfg.Index = e.Index
 		}
 		s := mustNew(t, cfg)
 		d := pick(t, s, c.p, c.ts...)
@@ -137,15 +138,15 @@ func TestFallbackReasons(t *testing.T) {
 // The trie is kept true while the index decides, so the text fallback knows what
 // was sent when the streams are lost.
 func TestTextIsKeptForTheFallback(t *testing.T) {
-	e := newEngines(t)
-	e.begin("a", "b")
-	s := mustNew(t, precisecacheaware.Config{Index: e.x, Fallback: "text"})
+	e := kvtest.New(t)
+	e.Begin("a", "b")
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index, Fallback: "text"})
 	p := router.Prompt{Model: "m", Text: "a question of some length", Tokens: tokens(1, 100)}
 	d := pick(t, s, p, busy("a", 0), busy("b", 1))
 	s.Record(d, router.Outcome{Stage: router.Sent})
 	s.Record(d, router.Outcome{Stage: router.Finished, Reply: ", and its answer"})
-	e.distrust("a")
-	e.distrust("b")
+	e.Distrust("a")
+	e.Distrust("b")
 	p.Text += ", and its answer"
 	d = pick(t, s, p, busy("a", 1), busy("b", 0))
 	if d.Target.ID != "a" || d.Cached != len(p.Text) || d.Unit != router.Bytes {

@@ -6,6 +6,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/internal/tokencache"
 )
 
 // cache_aware's defaults, for FallbackText.
@@ -27,10 +28,8 @@ const (
 
 // room is what one look at the targets needs of memory.
 type room struct {
-	text     textcache.Targets
-	index    []int // tokens, as the Index says; -1: not trusted
-	tokens   []int // tokens, all told; 0 where nothing is known
-	presumed []int
+	text  textcache.Targets
+	exact tokencache.Targets
 }
 
 // view is what one look at the targets tells. Sizes are tokens, or, byText, bytes
@@ -73,45 +72,20 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view
 // lookTokens reports whether a Ready target can be trusted.
 func (s *Strategy) lookTokens(v *view, p *router.Prompt, targets []router.Target) bool {
 	r := v.room
-	r.index = s.cfg.Index.Match(*p, r.text.IDs, r.index)
-	trusted, untrusted, sum := 0, false, 0
-	for i, n := range r.index {
-		if n < 0 {
-			untrusted = true
-		} else if targets[i].State == router.Ready {
-			trusted++
-		}
-	}
-	if trusted == 0 {
+	v.neutral = p.Text == ""
+	if !s.tokens.Look(p, v.keyOf(p), !v.neutral, targets, &r.text, &r.exact) {
 		return false
 	}
 	v.mode, v.size = byTokens, len(p.Tokens)
 	v.worth = max(s.cfg.WorthRequests, s.cfg.WorthShare*v.Least)
-	presumed := s.presumed.match(p, r.text.IDs, s.cfg.Now(), r.presumed)
-	if presumed != nil {
-		r.presumed = presumed
-	}
-	v.neutral = p.Text == ""
-	if untrusted && !v.neutral {
-		s.cache.Look(v.keyOf(p), targets, &r.text)
-	}
-	r.tokens = append(r.tokens[:0], r.index...)
-	for i, n := range r.index {
-		switch {
-		case n >= 0 && presumed != nil:
-			n = max(n, min(presumed[i], v.size-1)/s.cfg.BlockSize*s.cfg.BlockSize)
-		case n < 0 && v.neutral:
-			n = 0
-		case n < 0: // the last token has to be computed there too
-			n = min(int(float64(v.size)*v.share(r.text.Cached[i], len(p.Text))), v.size-1)
-		}
-		r.tokens[i] = n
+	sum := 0
+	for i, n := range r.exact.Held {
 		if targets[i].State == router.Ready {
 			v.best = max(v.best, n)
 			sum += n // untrusted ones have 0 where the mean is asked for
 		}
 	}
-	v.mean = float64(sum) / float64(trusted)
+	v.mean = float64(sum) / float64(r.exact.Trusted)
 	s.cache.LookWarmed(&r.text)
 	return true
 }
@@ -162,13 +136,13 @@ func (v *view) overloaded(t *router.Target) bool {
 }
 
 // untrusted reports whether targets[i] counts at the mean.
-func (v *view) untrusted(i int) bool { return v.mode == byTokens && v.neutral && v.index[i] < 0 }
+func (v *view) untrusted(i int) bool { return v.mode == byTokens && v.neutral && v.exact.Index[i] < 0 }
 
 // cached and length are those of a Decision.
 func (v *view) cached(i int) int {
 	switch v.mode {
 	case byTokens:
-		return v.tokens[i]
+		return v.exact.Held[i]
 	case byText:
 		return v.key.Units(v.text.Cached[i])
 	}
@@ -221,7 +195,7 @@ func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
 }
 
 func (s *Strategy) rankTokens(v *view, targets []router.Target, i int) rank {
-	n := v.tokens[i]
+	n := v.exact.Held[i]
 	r := rank{warmed: v.text.Warmed[i], cached: -n}
 	share := v.share(n, v.size)
 	if share >= s.cfg.HeldShare {
@@ -271,7 +245,7 @@ func (v *view) exactReason(s *Strategy, i int) router.Reason {
 		return router.ReasonOnly
 	case v.share(v.best, v.size) < s.cfg.HeldShare:
 		return router.ReasonCold
-	case v.tokens[i] < v.best:
+	case v.exact.Held[i] < v.best:
 		return router.ReasonSpill
 	}
 	return router.ReasonWarm

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
@@ -162,15 +163,15 @@ func TestAgainstTheRule(t *testing.T) {
 	for seed := range uint64(120) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		now := time.Unix(1e9, 0)
-		e := newEngines(t)
-		s := mustNew(t, precisecacheaware.Config{Index: e.x, Rand: r.Uint64, Now: func() time.Time { return now }})
+		e := kvtest.New(t)
+		s := mustNew(t, precisecacheaware.Config{Index: e.Index, Rand: r.Uint64, Now: func() time.Time { return now }})
 		n := &naive{held: map[string][]router.Prompt{}, trusted: map[string]bool{}, sent: map[string][]*sending{}}
 		var ids []string
 		for i := range 6 {
 			ids = append(ids, fmt.Sprint("engine-", i))
 			if r.IntN(4) > 0 {
 				n.trusted[ids[i]] = true
-				e.begin(ids[i])
+				e.Begin(ids[i])
 			}
 		}
 		stem := tokens(int(seed), 16*16)
@@ -199,12 +200,12 @@ func TestAgainstTheRule(t *testing.T) {
 			switch k := r.IntN(10); {
 			case k < 2 && n.trusted[id]:
 				p := prompt()
-				e.store(id, p)
+				e.Store(id, p)
 				p.Tokens = p.Tokens[:blocks(len(p.Tokens))]
 				n.held[id] = append(n.held[id], p)
 			case k == 2 && n.trusted[id] && r.IntN(3) == 0: // it lost all and says so
-				e.x.Reset(id)
-				e.begin(id)
+				e.Index.Reset(id)
+				e.Begin(id)
 				n.held[id] = nil
 			case k == 3 && r.IntN(3) == 0:
 				s.Forget(id)

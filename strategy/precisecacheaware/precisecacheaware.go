@@ -8,6 +8,7 @@ package precisecacheaware
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/trie"
 )
 
@@ -67,11 +69,11 @@ const (
 // A prompt is recorded when it is sent, and taken back where the request fails
 // before its first token. A Strategy is safe for concurrent use.
 type Strategy struct {
-	cfg      Config
-	cache    *textcache.Cache
-	learns   bool
-	presumed *presumed
-	scratch  sync.Pool // of *room
+	cfg     Config
+	cache   *textcache.Cache
+	tokens  *tokencache.Cache
+	learns  bool
+	scratch sync.Pool // of *room
 
 	reports                         atomic.Bool // an engine said how much was cached
 	judged, mismatched, presumption atomic.Int64
@@ -91,12 +93,12 @@ func New(c Config) (*Strategy, error) {
 		return nil, err
 	}
 	s := &Strategy{cfg: c, cache: textcache.New(c.Trie), learns: given || c.Index != nil || c.Fallback == FallbackText}
-	if c.Index == nil {
-		c.PresumeFor = -1 // nothing would ask
-	}
 	var err error
-	if s.presumed, err = newPresumed(c.PresumeFor); err != nil {
-		return nil, err
+	s.tokens, err = tokencache.New(tokencache.Config{
+		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
+	}, s.cache)
+	if err != nil {
+		return nil, fmt.Errorf("precisecacheaware: %w", err)
 	}
 	s.scratch.New = func() any { return new(room) }
 	return s, nil
@@ -117,7 +119,7 @@ type Stats struct {
 // Stats returns the size of what is remembered, and the mismatches so far.
 func (s *Strategy) Stats() Stats {
 	return Stats{
-		Stats: s.cfg.Trie.Stats(), Presumed: s.presumed.count(s.cfg.Now()),
+		Stats: s.cfg.Trie.Stats(), Presumed: s.tokens.Presumed(),
 		Judged: s.judged.Load(), Mismatched: s.mismatched.Load(), MismatchedPresumed: s.presumption.Load(),
 	}
 }
@@ -139,8 +141,8 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	} else {
 		i = s.best(&v, targets, seed)
 	}
-	m := &memo{exact: v.mode == byTokens && v.index[i] >= 0}
-	m.presumed = m.exact && v.cached(i) > v.index[i]
+	m := &memo{exact: v.mode == byTokens && v.exact.Index[i] >= 0}
+	m.presumed = m.exact && v.cached(i) > v.exact.Index[i]
 	if s.learns {
 		m.text = *textcache.NewMemo(v.textKey(&p))
 	}
@@ -173,7 +175,7 @@ func (s *Strategy) best(v *view, targets []router.Target, seed uint64) int {
 // memo is what a Decision carries from Pick to Record.
 type memo struct {
 	text               textcache.Memo
-	held               *presumption
+	held               *tokencache.Presumption
 	sent, token, ended bool
 	exact              bool // Cached is the Index's word
 	presumed           bool // or what is presumed beyond it
@@ -189,7 +191,7 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 			s.cache.Record(&d, nil, &o)
 		}
 		if o.Stage == router.Sent {
-			s.presumed.add(&d.Prompt, d.Target.ID, s.cfg.Now())
+			s.tokens.Sent(&d.Prompt, d.Target.ID)
 		}
 		return
 	}
@@ -199,14 +201,14 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	switch {
 	case o.Stage == router.Sent && !m.sent:
 		m.sent = true
-		m.held = s.presumed.add(&d.Prompt, d.Target.ID, s.cfg.Now())
+		m.held = s.tokens.Sent(&d.Prompt, d.Target.ID)
 	case !m.sent || m.ended:
 	case o.Stage == router.FirstToken:
 		m.token = true
 	case o.Stage.Final():
 		m.ended = true
 		if o.Stage == router.Failed && !m.token && o.OutputTokens <= 0 && o.Reply == "" {
-			s.presumed.drop(m.held)
+			s.tokens.Drop(m.held)
 		}
 		m.held = nil
 		s.judge(&d, m, &o)
@@ -240,5 +242,5 @@ func (s *Strategy) judge(d *router.Decision, m *memo, o *router.Outcome) {
 // calls Index.Reset or Index.Forget.
 func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
-	s.presumed.forget(id)
+	s.tokens.Forget(id)
 }

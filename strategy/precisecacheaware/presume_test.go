@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
@@ -17,10 +18,10 @@ type clock struct{ t time.Time }
 func (c *clock) now() time.Time { return c.t }
 
 // presuming is a strategy over two engines that hold nothing, and never will.
-func presuming(t *testing.T, cfg precisecacheaware.Config) (*precisecacheaware.Strategy, *engines, *clock) {
-	e, c := newEngines(t), &clock{time.Unix(1e9, 0)}
-	e.begin("a", "b")
-	cfg.Index, cfg.Now = e.x, c.now
+func presuming(t *testing.T, cfg precisecacheaware.Config) (*precisecacheaware.Strategy, *kvtest.Engines, *clock) {
+	e, c := kvtest.New(t), &clock{time.Unix(1e9, 0)}
+	e.Begin("a", "b")
+	cfg.Index, cfg.Now = e.Index, c.now
 	return mustNew(t, cfg), e, c
 }
 
@@ -56,7 +57,7 @@ func TestPresumeWindow(t *testing.T) {
 			t.Errorf("%d presumed beyond it, %+v", n, s.Stats())
 		}
 		// The event came: it stays, whatever is presumed.
-		e.store("a", p)
+		e.Store("a", p)
 		if n := held(t, s, "a", p); n != 320 {
 			t.Errorf("%d of what is resident", n)
 		}
@@ -86,16 +87,16 @@ func TestPresumeWhat(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	p := router.Prompt{Model: "m", Tokens: stem}
-	e.store("a", router.Prompt{Tokens: stem[:80]})
+	e.Store("a", router.Prompt{Tokens: stem[:80]})
 	if n := held(t, s, "a", p); n != 80 {
 		t.Errorf("%d, of which the index knows 80", n)
 	}
-	e.distrust("a")
+	e.Distrust("a")
 	d := pick(t, s, p, busy("a", 0), busy("b", 1))
 	if d.Target.ID != "a" || d.Cached != 0 {
 		t.Errorf("%s, %d presumed of one that is not trusted", d.Target.ID, d.Cached)
 	}
-	x := mustNew(t, precisecacheaware.Config{Index: e.x, PresumeFor: -1})
+	x := mustNew(t, precisecacheaware.Config{Index: e.Index, PresumeFor: -1})
 	send(x, "b", p)
 	if n := held(t, x, "b", p); n != 0 || x.Stats().Presumed != 0 {
 		t.Errorf("%d presumed where nothing should be", n)
@@ -158,7 +159,7 @@ func TestPresumeForget(t *testing.T) {
 	if a, b := held(t, s, "a", p), held(t, s, "b", p); a != 320 || b != 0 {
 		t.Errorf("%d presumed of what was sent since, %d of what is over", a, b)
 	}
-	e.store("a", p)
+	e.Store("a", p)
 	s.Forget("a")
 	if n := held(t, s, "a", p); n != 320 {
 		t.Errorf("%d after Forget of what the engine says", n)
@@ -197,11 +198,11 @@ func TestPresumeBounds(t *testing.T) {
 
 // What the engines report is compared with what the index predicted.
 func TestMismatch(t *testing.T) {
-	e := newEngines(t)
-	e.begin("b")
-	e.store("a", part(0, 10))
+	e := kvtest.New(t)
+	e.Begin("b")
+	e.Store("a", part(0, 10))
 	var told []int
-	s := mustNew(t, precisecacheaware.Config{Index: e.x, Mismatch: func(id string, predicted, reported int) {
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index, Mismatch: func(id string, predicted, reported int) {
 		if id != "a" && id != "b" {
 			t.Errorf("of %s", id)
 		}

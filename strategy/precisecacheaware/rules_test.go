@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/trie"
 )
@@ -22,15 +23,15 @@ func part(own, shared int) router.Prompt {
 }
 
 func TestRules(t *testing.T) {
-	e := newEngines(t)
-	e.begin("none", "none2", "gone")
-	e.store("all", part(0, 20))
-	e.store("half", part(1, 10))
-	e.store("half2", part(2, 10))
-	e.store("tenth", part(3, 3))
-	e.store("less", part(4, 1))
-	e.store("gone", part(0, 20))
-	e.distrust("gone")
+	e := kvtest.New(t)
+	e.Begin("none", "none2", "gone")
+	e.Store("all", part(0, 20))
+	e.Store("half", part(1, 10))
+	e.Store("half2", part(2, 10))
+	e.Store("tenth", part(3, 3))
+	e.Store("less", part(4, 1))
+	e.Store("gone", part(0, 20))
+	e.Distrust("gone")
 	asked := part(0, 20)
 	down := busy("all", 0)
 	down.State = router.Draining
@@ -70,7 +71,7 @@ func TestRules(t *testing.T) {
 		{"untrusted: nothing known, nothing lost", []router.Target{busy("gone", 0), busy("none", 0)}, []string{"gone", "none"}, 0, router.ReasonCold},
 		{"untrusted: never heard of is the same", []router.Target{busy("never", 0), busy("none", 1)}, []string{"never"}, 0, router.ReasonCold},
 	} {
-		s := mustNew(t, precisecacheaware.Config{Index: e.x, Rand: seeded(1)})
+		s := mustNew(t, precisecacheaware.Config{Index: e.Index, Rand: seeded(1)})
 		got := map[string]bool{}
 		for range 40 {
 			d := pick(t, s, asked, c.ts...)
@@ -93,10 +94,10 @@ func TestRules(t *testing.T) {
 // Where there is text, the trie speaks for a target that is not trusted, and for
 // it alone.
 func TestTextSpeaksForTheUntrusted(t *testing.T) {
-	e := newEngines(t)
-	e.begin("none", "gone")
-	e.store("half", part(0, 10))
-	e.distrust("gone")
+	e := kvtest.New(t)
+	e.Begin("none", "gone")
+	e.Store("half", part(0, 10))
+	e.Distrust("gone")
 	p := part(0, 20)
 	p.Text = strings.Repeat("a word ", 200)
 	for _, c := range []struct {
@@ -111,7 +112,7 @@ func TestTextSpeaksForTheUntrusted(t *testing.T) {
 		{"it was sent nothing", p.Text, "elsewhere", []router.Target{busy("gone", 0), busy("half", 1)}, "half", 10 * blockSize},
 		{"a trusted one is not asked", p.Text, "none", []router.Target{busy("gone", 1), busy("none", 1), busy("half", 0)}, "half", 10 * blockSize},
 	} {
-		s := mustNew(t, precisecacheaware.Config{Index: e.x})
+		s := mustNew(t, precisecacheaware.Config{Index: e.Index})
 		send(s, c.to, router.Prompt{Model: "m", Text: c.sent})
 		if d := pick(t, s, p, c.ts...); d.Target.ID != c.want || d.Cached != c.cached || d.Unit != router.Tokens {
 			t.Errorf("%s: %s, cached %d %s", c.name, d.Target.ID, d.Cached, d.Unit)
@@ -121,11 +122,11 @@ func TestTextSpeaksForTheUntrusted(t *testing.T) {
 
 // A queue that is long enough outweighs any cache, at any level of load.
 func TestAnyQueueIsLongEnough(t *testing.T) {
-	e := newEngines(t)
-	e.begin("none")
-	e.store("all", part(0, 20))
+	e := kvtest.New(t)
+	e.Begin("none")
+	e.Store("all", part(0, 20))
 	for _, cfg := range []precisecacheaware.Config{{}, {WorthRequests: 100, WorthShare: 3}, {HeldShare: 1e-9}} {
-		cfg.Index = e.x
+		cfg.Index = e.Index
 		s := mustNew(t, cfg)
 		for _, least := range []int{0, 1, 10, 100, 10_000} {
 			left := false
@@ -144,19 +145,19 @@ func TestAnyQueueIsLongEnough(t *testing.T) {
 
 // Different prompts behind one short opening are dealt out over an idle fleet.
 func TestIdleFleet(t *testing.T) {
-	e := newEngines(t)
-	s := mustNew(t, precisecacheaware.Config{Index: e.x, Rand: seeded(2), PresumeFor: -1})
+	e := kvtest.New(t)
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index, Rand: seeded(2), PresumeFor: -1})
 	var ts []router.Target
 	for i := range 4 {
 		ts = append(ts, busy(fmt.Sprint("engine-", i), 0))
-		e.begin(ts[i].ID)
+		e.Begin(ts[i].ID)
 	}
 	got := map[string]int{}
 	for i := range 20 {
 		p := part(i, 1)
 		d := pick(t, s, p, ts...)
 		s.Record(d, router.Outcome{Stage: router.Sent})
-		e.store(d.Target.ID, p)
+		e.Store(d.Target.ID, p)
 		got[d.Target.ID]++
 	}
 	if diff := cmp.Diff(map[string]int{"engine-0": 5, "engine-1": 5, "engine-2": 5, "engine-3": 5}, got); diff != "" {
@@ -165,12 +166,12 @@ func TestIdleFleet(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	e := newEngines(t)
-	e.begin("none", "gone", "down")
-	e.store("all", part(0, 20))
-	e.store("half", part(1, 10))
-	e.distrust("gone")
-	s := mustNew(t, precisecacheaware.Config{Index: e.x})
+	e := kvtest.New(t)
+	e.Begin("none", "gone", "down")
+	e.Store("all", part(0, 20))
+	e.Store("half", part(1, 10))
+	e.Distrust("gone")
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index})
 	down := busy("down", 0)
 	down.State = router.Unhealthy
 	got := s.Explain(context.Background(), part(0, 20),

@@ -10,27 +10,28 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
 // fleet is a Router over engines whose events come when the test says so.
-func fleet(t *testing.T, weights ...float64) (*router.Router, *engines, *clock) {
+func fleet(t *testing.T, weights ...float64) (*router.Router, *kvtest.Engines, *clock) {
 	t.Helper()
 	v, err := loadview.New(loadview.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, c := newEngines(t), &clock{time.Unix(1e9, 0)}
+	e, c := kvtest.New(t), &clock{time.Unix(1e9, 0)}
 	var ms []loadview.Member
 	for i, w := range weights {
 		ms = append(ms, loadview.Member{ID: fmt.Sprint("engine-", i), Weight: w})
-		e.begin(ms[i].ID)
+		e.Begin(ms[i].ID)
 	}
 	if err := v.Set(ms); err != nil {
 		t.Fatal(err)
 	}
-	s := mustNew(t, precisecacheaware.Config{Index: e.x, Rand: seeded(9), Now: c.now})
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index, Rand: seeded(9), Now: c.now})
 	return router.New(s, v, router.Options{}), e, c
 }
 
@@ -40,7 +41,7 @@ func TestHotPrefixSpreads(t *testing.T) {
 	for _, weights := range [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 2, 1, 1}} {
 		for _, events := range []bool{false, true} {
 			r, e, clock := fleet(t, weights...)
-			e.store("engine-0", part(0, 18))
+			e.Store("engine-0", part(0, 18))
 			sum := 0.0
 			for _, w := range weights {
 				sum += w
@@ -55,7 +56,7 @@ func TestHotPrefixSpreads(t *testing.T) {
 				}
 				id := l.Decision().Target.ID
 				if events {
-					e.store(id, p)
+					e.Store(id, p)
 				}
 				got[id]++
 				fair := float64(n) / sum
@@ -83,13 +84,13 @@ func TestBurstSticks(t *testing.T) {
 		presume time.Duration
 		stick   bool
 	}{{0, true}, {-1, false}} {
-		e, clock := newEngines(t), &clock{time.Unix(1e9, 0)}
+		e, clock := kvtest.New(t), &clock{time.Unix(1e9, 0)}
 		var ts []router.Target
 		for i := range 8 {
 			ts = append(ts, busy(fmt.Sprint("engine-", i), 0))
-			e.begin(ts[i].ID)
+			e.Begin(ts[i].ID)
 		}
-		s := mustNew(t, precisecacheaware.Config{Index: e.x, PresumeFor: c.presume, Rand: seeded(4), Now: clock.now})
+		s := mustNew(t, precisecacheaware.Config{Index: e.Index, PresumeFor: c.presume, Rand: seeded(4), Now: clock.now})
 		p := part(0, 20)
 		got := map[string]int{}
 		for range 4 {
@@ -126,7 +127,7 @@ func TestConversationsStay(t *testing.T) {
 		if c != nil { // its reply ends, and the engine tells of it
 			c.lease.FirstToken()
 			c.lease.Done(router.Outcome{Status: 200})
-			e.store(c.at, router.Prompt{Tokens: c.tokens})
+			e.Store(c.at, router.Prompt{Tokens: c.tokens})
 		}
 		if c == nil || c.turn == 8 {
 			c = &talk{tokens: slices.Clone(system)}
@@ -161,24 +162,24 @@ func TestConversationsStay(t *testing.T) {
 
 // All of it at once, beside engines that store, fall silent and start over.
 func TestAtOnce(t *testing.T) {
-	e := newEngines(t)
+	e := kvtest.New(t)
 	var ts []router.Target
 	for i := range 8 {
 		ts = append(ts, busy(fmt.Sprint("engine-", i), i%3))
-		e.begin(ts[i].ID)
+		e.Begin(ts[i].ID)
 	}
-	s := mustNew(t, precisecacheaware.Config{Index: e.x, Fallback: "text", PresumeFor: time.Millisecond})
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index, Fallback: "text", PresumeFor: time.Millisecond})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 300 {
 			id := ts[i%8].ID
 			switch i % 7 {
 			case 0:
-				e.x.Reset(id)
+				e.Index.Reset(id)
 			case 1:
-				e.x.Suspend(id, i%2 == 0)
+				e.Index.Suspend(id, i%2 == 0)
 			default:
-				e.store(id, part(i%5, 10))
+				e.Store(id, part(i%5, 10))
 			}
 		}
 	})

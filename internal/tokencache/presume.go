@@ -1,4 +1,4 @@
-package precisecacheaware
+package tokencache
 
 import (
 	"sync"
@@ -24,12 +24,12 @@ type presumed struct {
 	n    atomic.Int64
 
 	mu    sync.Mutex
-	queue []*presumption // the oldest first; those that were dropped stay until then
+	queue []*Presumption // the oldest first; those that were dropped stay until then
 	bytes int            // of those that are in the trie
 }
 
-// presumption is one prompt that was sent to one target.
-type presumption struct {
+// Presumption is one prompt that was sent to one target.
+type Presumption struct {
 	scope, text, id string
 	until           time.Time
 	dropped         bool
@@ -49,14 +49,14 @@ func tokenBytes(tokens []uint32) string {
 }
 
 // add presumes p's tokens at the target; nil where it does not.
-func (q *presumed) add(p *router.Prompt, id string, now time.Time) *presumption {
+func (q *presumed) add(p *router.Prompt, id string, now time.Time) *Presumption {
 	size := tokenSize * len(p.Tokens)
 	if q.keep < 0 || size == 0 || size > maxPresumedBytes/8 {
 		return nil
 	}
 	// Copied, as the request may end before the presumption does.
 	text := string(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(p.Tokens))), size))
-	e := &presumption{scope: p.Scope(), text: text, id: id, until: now.Add(q.keep)}
+	e := &Presumption{scope: p.Scope(), text: text, id: id, until: now.Add(q.keep)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.expire(now)
@@ -110,7 +110,7 @@ func (q *presumed) pop() {
 }
 
 // end takes a presumption back, once, under mu.
-func (q *presumed) end(e *presumption) {
+func (q *presumed) end(e *Presumption) {
 	if !e.dropped {
 		q.trie.Remove(e.scope, e.text, e.id)
 		q.release(e)
@@ -118,14 +118,14 @@ func (q *presumed) end(e *presumption) {
 }
 
 // release frees the memory of what has left the trie, under mu.
-func (q *presumed) release(e *presumption) {
+func (q *presumed) release(e *Presumption) {
 	e.dropped = true
 	q.bytes -= len(e.text)
 	e.text = ""
 }
 
 // drop takes back what came to nothing. e may be nil.
-func (q *presumed) drop(e *presumption) {
+func (q *presumed) drop(e *Presumption) {
 	if e == nil {
 		return
 	}

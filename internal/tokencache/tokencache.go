@@ -1,0 +1,140 @@
+// Package tokencache is what strategies share that match token ids by an index of
+// the engines' own events: what the index says, what is presumed beyond it, and
+// what a trie says of the targets whose streams are not to be trusted.
+package tokencache
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/kvindex"
+)
+
+// Config is what a Cache is made of.
+type Config struct {
+	// Index knows what the targets hold; nil: nothing does, and Look never finds a
+	// target that is trusted.
+	Index *kvindex.Index
+	// PresumeFor is how long what was sent counts as resident. 0 means 2 s, less
+	// not at all; at most a minute.
+	PresumeFor time.Duration
+	// BlockSize is what presumptions are rounded down to, in tokens. 0 means 16.
+	BlockSize int
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Cache knows how many leading tokens of a prompt each target holds. Its methods
+// are safe for concurrent use.
+type Cache struct {
+	index    *kvindex.Index
+	presumed *presumed
+	block    int
+	now      func() time.Time
+	text     *textcache.Cache
+}
+
+// New returns a Cache whose trie is that of text. The error names the field that
+// is off, without a package.
+func New(c Config, text *textcache.Cache) (*Cache, error) {
+	keep := cmp.Or(c.PresumeFor, 2*time.Second)
+	x := &Cache{index: c.Index, block: cmp.Or(c.BlockSize, 16), now: c.Now, text: text}
+	switch {
+	case keep > time.Minute:
+		return nil, fmt.Errorf("PresumeFor is %v; it must be at most a minute", keep)
+	case x.block < 1:
+		return nil, fmt.Errorf("BlockSize is %v; it must be at least 1", x.block)
+	}
+	if x.now == nil {
+		x.now = time.Now
+	}
+	if c.Index == nil {
+		keep = -1 // nothing would ask
+	}
+	var err error
+	x.presumed, err = newPresumed(keep)
+	return x, err
+}
+
+// Targets is room for one Pick, and what is known of each offered target, by its
+// index.
+type Targets struct {
+	Index []int // tokens, as the index says; -1: not to be trusted
+	Held  []int // tokens, all told
+	// Trusted is how many of the Ready targets are.
+	Trusted int
+
+	presumed []int
+}
+
+// Look fills t for a prompt p, and reports whether any Ready target can be
+// trusted; nothing else is told where none can. IDs of r are those of the targets.
+//
+// A trusted target holds what the index says, or what is presumed, if that is
+// more. Where guess is set the trie speaks for the others, by the prompt's key k:
+// the share of the text that they were sent before, as tokens, or, where there are
+// tokens alone, these. Without guess they hold 0. The last token has to be computed
+// everywhere.
+func (c *Cache) Look(p *router.Prompt, k *textcache.Key, guess bool, targets []router.Target, r *textcache.Targets, t *Targets) bool {
+	if c.index == nil || len(p.Tokens) == 0 {
+		return false
+	}
+	t.Index = c.index.Match(*p, r.IDs, t.Index)
+	t.Trusted = 0
+	untrusted := false
+	for i, n := range t.Index {
+		if n < 0 {
+			untrusted = true
+		} else if targets[i].State == router.Ready {
+			t.Trusted++
+		}
+	}
+	if t.Trusted == 0 {
+		return false
+	}
+	presumed := c.presumed.match(p, r.IDs, c.now(), t.presumed)
+	if presumed != nil {
+		t.presumed = presumed
+	}
+	guess = guess && untrusted
+	if guess {
+		c.text.Look(k, targets, r)
+	}
+	most := len(p.Tokens) - 1
+	t.Held = append(t.Held[:0], t.Index...)
+	for i, n := range t.Index {
+		switch {
+		case n >= 0 && presumed != nil:
+			n = max(n, min(presumed[i], most)/c.block*c.block)
+		case n < 0 && !guess:
+			n = 0
+		case n < 0:
+			n = min(tokensOf(k, r.Cached[i], len(p.Tokens)), most)
+		}
+		t.Held[i] = n
+	}
+	return true
+}
+
+// tokensOf turns n bytes of the trie into tokens of a prompt that has size.
+func tokensOf(k *textcache.Key, n, size int) int {
+	if k.Unit() == router.Tokens || n == 0 {
+		return k.Units(n)
+	}
+	return int(float64(size) * (float64(n) / float64(k.Size())))
+}
+
+// Sent presumes p's tokens at the target; nil where it does not.
+func (c *Cache) Sent(p *router.Prompt, id string) *Presumption { return c.presumed.add(p, id, c.now()) }
+
+// Drop takes back what came to nothing. e may be nil.
+func (c *Cache) Drop(e *Presumption) { c.presumed.drop(e) }
+
+// Forget drops all that is presumed of a target. The index is left alone.
+func (c *Cache) Forget(id string) { c.presumed.forget(id) }
+
+// Presumed returns how many prompts are presumed, those taken back among them.
+func (c *Cache) Presumed() int { return c.presumed.count(c.now()) }

@@ -1,0 +1,89 @@
+package leastwork
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/trie"
+)
+
+// Config is how the strategy works. The zero Config is the documented default.
+type Config struct {
+	// MissWeight is what one token that is not cached at a target costs, beside
+	// one that waits there for prefill already. It is above 1 because a miss does
+	// more than take its own prefill: it evicts somebody else's blocks, and it
+	// splits the conversation for its later turns. 0 means 5.
+	MissWeight float64
+	// ContextWeight is what one token of context costs that a request in flight
+	// holds, beside one that waits for prefill: each step of decoding reads it, and
+	// the memory it takes caches nothing. 0 means 0.2.
+	ContextWeight float64
+	// RequestTokens is what a request costs, in tokens that wait for prefill, as
+	// long as the length of none that is in flight is known. 0 means 2048.
+	RequestTokens float64
+	// Agree lets gateways that share nothing choose alike. A prompt of which no Ready
+	// target holds a tenth then goes to one of those that cost at most this share
+	// more than the least, the one that a hash of the prompt's beginning says. What
+	// one gateway has warmed the others find, where they would have warmed it again
+	// elsewhere. With several gateways 0.25 wins much where long beginnings come
+	// back (shared system prompts, documents), and loses up to a tenth where they do
+	// not, or come in bursts (bench/RESULTS.md); with one gateway it only costs. 0,
+	// the default, leaves it to the least cost. At most 1.
+	Agree float64
+	// Index knows what the targets hold, by their engines' own events. Whoever feeds
+	// it owns it, and several strategies may read one. With it, a prompt with Tokens
+	// costs at a target whose stream can be trusted what is not resident there. nil:
+	// there is none, and what was sent is all that is known.
+	Index *kvindex.Index
+	// PresumeFor is how long the blocks of a prompt count as resident where it was
+	// sent, although no event says so yet. 0 means 2 s; negative: not at all. At
+	// most a minute. The 4,096 latest prompts, and 32 MiB of them, are presumed.
+	PresumeFor time.Duration
+	// BlockSize is the size in tokens to whose multiples presumptions are rounded
+	// down. 0 means 16.
+	BlockSize int
+	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
+	// 1,000,000 nodes of one target and 512 MiB of text for all.
+	MaxNodes, MaxBytes int
+	// Trie is what is remembered, where it is to be shared; nil: a new one within
+	// MaxNodes and MaxBytes, which must be 0 otherwise.
+	Trie *trie.Trie
+	// Rand breaks ties. It is safe for concurrent use; nil means the global
+	// source of math/rand/v2.
+	Rand func() uint64
+	// Now is the clock of presumptions; nil means time.Now. It is safe for
+	// concurrent use.
+	Now func() time.Time
+}
+
+func (c *Config) check() error {
+	for _, f := range []struct {
+		name string
+		v    *float64
+		def  float64
+	}{
+		{"MissWeight", &c.MissWeight, 5},
+		{"ContextWeight", &c.ContextWeight, 0.2},
+		{"RequestTokens", &c.RequestTokens, 2048},
+	} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+		if !(*f.v > 0 && *f.v <= math.MaxFloat32) {
+			return fmt.Errorf("leastwork: %s is %v; it must be a positive number", f.name, *f.v)
+		}
+	}
+	if !(c.Agree >= 0 && c.Agree <= 1) {
+		return fmt.Errorf("leastwork: Agree is %v; it must be 0 to 1", c.Agree)
+	}
+	var err error
+	if c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes); err != nil {
+		return fmt.Errorf("leastwork: %w", err)
+	}
+	c.Rand = pick.Rand(c.Rand)
+	return nil
+}
