@@ -45,6 +45,14 @@ type Config struct {
 	// (ignore_eos, min_tokens). 0 means 128.
 	ReplyTokens int
 
+	// Ranks is the number of data-parallel ranks behind the one address; 0 means
+	// 1, at most 64. Each has a cache and a scheduler of its own, of the sizes
+	// above, and its own lines on the metrics page; what bounds requests bounds
+	// those of each rank and of all together. The header X-data-parallel-rank
+	// chooses one; the package comment says how. Only the dialects VLLM and SGLang
+	// know of ranks, and an Instant replica has none.
+	Ranks int
+
 	// Events publishes the cache's KV events over ZeroMQ; nil: they are not
 	// published. It makes no sense with Instant.
 	Events *Events
@@ -91,6 +99,7 @@ const (
 	defaultModel = "vllmtest"
 	maxBlocks    = 1 << 22
 	maxBlockSize = 1 << 10
+	maxRanks     = 64
 	maxTokens    = 1 << 24 // a bound on everything that counts tokens
 )
 
@@ -109,6 +118,7 @@ func (c Config) withDefaults() (Config, error) {
 		{"MaxSeqs", &c.MaxSeqs, min(256, cmp.Or(c.MaxStepTokens, 8192)), maxTokens},
 		{"MaxRequests", &c.MaxRequests, 1024, maxTokens},
 		{"ReplyTokens", &c.ReplyTokens, 128, maxTokens},
+		{"Ranks", &c.Ranks, 1, maxRanks},
 	}
 	for _, f := range ints {
 		if *f.v < 0 || *f.v > f.max {
@@ -170,6 +180,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if _, ok := dialects[c.Dialect]; !ok {
 		return c, fmt.Errorf("vllmtest: Config.Dialect: %q is none", c.Dialect)
+	}
+	if c.Ranks > 1 && c.Instant {
+		return c, fmt.Errorf("vllmtest: Config.Ranks: an Instant replica has no ranks")
+	}
+	if _, ok := rankLabels[c.Dialect]; c.Ranks > 1 && !ok {
+		return c, fmt.Errorf("vllmtest: Config.Ranks: an engine of dialect %q has no ranks", c.Dialect)
 	}
 	for i, a := range c.Adapters {
 		if a == "" || a == c.Model || slices.Contains(c.Adapters[:i], a) {

@@ -1,6 +1,7 @@
 package vllmtest
 
 import (
+	"bytes"
 	"net/http"
 	"strconv"
 )
@@ -20,12 +21,63 @@ const (
 )
 
 // dialects write their page; the short ones hold what a router reads.
-var dialects = map[Dialect]func(*Config, snapshot) []byte{
+var dialects = map[Dialect]func(*Config, snapshot, rank) []byte{
 	"": vllmPage, VLLM: vllmPage, VLLM06: vllm06Page, SGLang: sglangPage,
 	TensorRT: tensorRTPage, Triton: tritonPage, TGI: tgiPage, LlamaCpp: llamaCppPage,
 }
 
-func metricsPage(cfg *Config, s snapshot) []byte { return dialects[cfg.Dialect](cfg, s) }
+// rankLabels are the labels by which pages tell data-parallel ranks apart.
+var rankLabels = map[Dialect]string{"": "engine", VLLM: "engine", SGLang: "dp_rank"}
+
+// rank is whose part of a page is written.
+type rank struct {
+	index int
+	of    int       // how many there are
+	all   *snapshot // all of them together
+}
+
+func metricsPage(cfg *Config, ranks []snapshot) []byte {
+	all := ranks[0]
+	for _, s := range ranks[1:] {
+		all = all.plus(s)
+	}
+	pages := make([][]byte, len(ranks))
+	for i, s := range ranks {
+		pages[i] = dialects[cfg.Dialect](cfg, s, rank{i, len(ranks), &all})
+	}
+	return mergePages(pages)
+}
+
+// mergePages makes one page of those of the ranks, which have the same metrics in
+// the same order: each metric once, with the lines of all ranks. A line that is of
+// no rank is there once.
+func mergePages(pages [][]byte) []byte {
+	if len(pages) == 1 {
+		return pages[0]
+	}
+	split := make([][][]byte, len(pages))
+	for i, p := range pages {
+		split[i] = bytes.Split(p, []byte("# HELP "))
+	}
+	out := make([]byte, 0, len(pages)*len(pages[0]))
+	for f := 1; f < len(split[0]); f++ { // nothing is before the first
+		out = append(out, "# HELP "...)
+		seen := make(map[string]bool)
+		for _, families := range split {
+			for line := range bytes.Lines(families[f]) {
+				series := line
+				if i := bytes.LastIndexByte(line, ' '); i >= 0 {
+					series = line[:i]
+				}
+				if !seen[string(series)] {
+					seen[string(series)] = true
+					out = append(out, line...)
+				}
+			}
+		}
+	}
+	return out
+}
 
 func (c *Config) metricsPath() string {
 	if c.Dialect == TensorRT {
@@ -55,7 +107,7 @@ func named(cfg *Config) *page {
 	return &page{model: `model_name="` + escapeLabel(cfg.modelName()) + `"`}
 }
 
-func vllm06Page(cfg *Config, s snapshot) []byte {
+func vllm06Page(cfg *Config, s snapshot, _ rank) []byte {
 	p := named(cfg)
 	p.processStart(s)
 	p.gauge("vllm:num_requests_running", "Number of requests in the batch.", float64(s.running))
@@ -68,21 +120,28 @@ func vllm06Page(cfg *Config, s snapshot) []byte {
 	return p.b
 }
 
-func sglangPage(cfg *Config, s snapshot) []byte {
+func sglangPage(cfg *Config, s snapshot, r rank) []byte {
 	p := named(cfg)
 	p.first = `engine_type="unified",`
+	if r.of > 1 {
+		p.first = `dp_rank="` + strconv.Itoa(r.index) + `",` + p.first
+	}
+	name := p.model
 	p.model += `,moe_ep_rank="0",pp_rank="0",tp_rank="0"`
 	p.gauge("sglang:num_running_reqs", "Number of requests in the batch.", float64(s.running))
 	p.gauge("sglang:num_queue_reqs", "Number of requests that wait.", float64(s.waiting))
 	p.gauge("sglang:num_grammar_queue_reqs", "Number of requests that wait for a grammar.", 0)
 	p.gauge("sglang:token_usage", "Share of the cache in use, 0 to 1.", s.usage(cfg))
+	if r.of > 1 { // the tokenizer counts, which serves all ranks
+		p.first, p.model = `engine_type="unified",`, name
+	}
 	p.head("sglang:prompt_tokens_total", "counter", "Number of prompt tokens.")
-	p.sample("sglang:prompt_tokens_total", "", float64(s.promptTokens))
-	p.histogram("sglang:time_to_first_token_seconds", "Seconds from arrival to the first token.", s.ttft)
+	p.sample("sglang:prompt_tokens_total", "", float64(r.all.promptTokens))
+	p.histogram("sglang:time_to_first_token_seconds", "Seconds from arrival to the first token.", r.all.ttft)
 	return p.b
 }
 
-func tensorRTPage(cfg *Config, s snapshot) []byte {
+func tensorRTPage(cfg *Config, s snapshot, _ rank) []byte {
 	p := named(cfg)
 	p.first = `engine_type="undefined",`
 	p.gauge("trtllm_num_requests_running", "Number of requests in the batch.", float64(s.running))
@@ -97,7 +156,7 @@ func tensorRTPage(cfg *Config, s snapshot) []byte {
 // iterations is trtllm-serve's own page of statistics, cut to what it has in
 // common with the other.
 func (s *Server) iterations(w http.ResponseWriter, g *generation) {
-	st := s.snapshot(g)
+	st := s.snapshots(g)[0]
 	writeJSON(w, http.StatusOK, []map[string]any{{
 		"iter": st.steps, "numActiveRequests": st.running, "numQueuedRequests": st.waiting,
 		"kvCacheStats": map[string]int{
@@ -107,7 +166,7 @@ func (s *Server) iterations(w http.ResponseWriter, g *generation) {
 	}})
 }
 
-func tritonPage(cfg *Config, s snapshot) []byte {
+func tritonPage(cfg *Config, s snapshot, _ rank) []byte {
 	p := &page{model: `model="tensorrt_llm"`}
 	family := func(name, help, label string, values []string, v ...float64) {
 		p.head(name, "gauge", help)
@@ -125,7 +184,7 @@ func tritonPage(cfg *Config, s snapshot) []byte {
 	return p.b
 }
 
-func tgiPage(_ *Config, s snapshot) []byte {
+func tgiPage(_ *Config, s snapshot, _ rank) []byte {
 	p := &page{}
 	for _, m := range []struct {
 		name, kind string
@@ -141,7 +200,7 @@ func tgiPage(_ *Config, s snapshot) []byte {
 	return p.b
 }
 
-func llamaCppPage(cfg *Config, s snapshot) []byte {
+func llamaCppPage(cfg *Config, s snapshot, _ rank) []byte {
 	p := &page{}
 	for _, m := range []struct {
 		name, kind, help string

@@ -26,7 +26,7 @@ func TestDialects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page := string(metricsPage(&cfg, snapshot{counters: newCounters(time.Unix(1.7e9, 0)), running: 3, waiting: 2, blocksUsed: 25}))
+		page := string(metricsPage(&cfg, []snapshot{{counters: newCounters(time.Unix(1.7e9, 0)), running: 3, waiting: 2, blocksUsed: 25}}))
 		for i, want := range []string{`3(\.0)?`, `2(\.0)?`, `0\.25`} {
 			if names[i] != "" && !regexp.MustCompile(`(?m)^`+names[i]+` `+want+`$`).MatchString(page) {
 				t.Errorf("%s: no %s of %s in\n%s", d, names[i], want, page)

@@ -38,6 +38,14 @@
 // last token was never computed. vLLM keeps one block of the stated number for
 // itself; here all can be used.
 //
+// # Data-parallel ranks
+//
+// With [Config.Ranks] several engines are behind the one address, each with its own
+// cache, its own scheduler and, by [Config.Events], its own event stream on the next
+// port. The header X-data-parallel-rank chooses one; where it is absent or is no
+// number, the one with the least of 4 * waiting + running takes the request (which
+// vLLM reckons from figures up to 100 ms old); a number without a rank is a 400.
+//
 // # Time
 //
 // As vLLM's scheduler (V1): every step computes one token for each sequence that

@@ -18,9 +18,9 @@ type engine struct {
 	done chan struct{} // the goroutine has ended
 }
 
-// startEngine starts an engine. out publishes what happens to its cache; nil: nothing
-// does.
-func startEngine(cfg *Config, out *Publisher) *engine {
+// startEngine starts an engine. log publishes what happens to its cache; nil:
+// nothing does.
+func startEngine(cfg *Config, log *eventLog) *engine {
 	e := &engine{
 		cfg:  cfg,
 		m:    newCounters(time.Now()),
@@ -29,9 +29,7 @@ func startEngine(cfg *Config, out *Publisher) *engine {
 		done: make(chan struct{}),
 	}
 	e.sched = scheduler{cfg: cfg, pool: newPool(cfg.Blocks), m: &e.m}
-	if out != nil {
-		e.sched.pool.log = &eventLog{cfg: &out.cfg, out: out}
-	}
+	e.sched.pool.log = log
 	go e.run()
 	return e
 }

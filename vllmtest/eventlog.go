@@ -9,10 +9,11 @@ import (
 // eventLog collects what happens to the cache in a step, as msgpack. It is not
 // safe for concurrent use.
 type eventLog struct {
-	cfg *Events
-	out *Publisher
-	b   []byte
-	n   int
+	cfg  *Events
+	rank int // that its batches name
+	out  *Publisher
+	b    []byte
+	n    int
 }
 
 // flush publishes the batch of a step; an empty one is none.
@@ -24,7 +25,7 @@ func (l *eventLog) flush(now time.Time) {
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(float64(now.UnixNano())/1e9))
 	b = appendHeader(b, 0x90, 0xdc, l.n)
 	b = append(b, l.b...)
-	b = appendUint(b, uint64(l.cfg.Rank))
+	b = appendUint(b, uint64(l.rank))
 	l.b, l.n = l.b[:0], 0
 	l.out.Publish(b)
 }

@@ -54,19 +54,23 @@ func (s *Server) handler() http.Handler {
 
 func (s *Server) metrics(w http.ResponseWriter, g *generation) {
 	w.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
-	_, _ = w.Write(metricsPage(&s.cfg, s.snapshot(g)))
+	_, _ = w.Write(metricsPage(&s.cfg, s.snapshots(g)))
 }
 
-// snapshot returns what the metrics of g are to say.
-func (s *Server) snapshot(g *generation) snapshot {
-	st := g.engine.snapshot()
+// snapshots returns what the metrics of g are to say of each rank.
+func (s *Server) snapshots(g *generation) []snapshot {
+	all := make([]snapshot, len(g.engines))
+	for i, e := range g.engines {
+		all[i] = e.snapshot()
+	}
+	st := &all[0]
 	if s.cfg.Instant {
 		st.running = int(s.inFlight.Load())
 		st.stopped = s.n.finished.Load() - g.finishedBefore
 		st.promptTokens = s.n.promptTokens.Load() - g.promptBefore
 		st.outputTokens = s.n.outputTokens.Load() - g.outputBefore
 	}
-	return st
+	return all
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *generation) {
@@ -183,7 +187,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, path string, f
 	switch {
 	case n > int64(s.cfg.MaxRequests): // before the body takes memory
 		err = errBusy
-		g.engine.reject()
+		g.engines[0].reject()
 	case s.fixed != nil:
 		err = s.fixed.serve(s, w, r, g, path, f, fault)
 	default:
@@ -218,11 +222,15 @@ func (s *Server) simulate(w http.ResponseWriter, r *http.Request, g *generation,
 	if err != nil {
 		return err
 	}
+	rank, err := rankOf(r, len(g.engines))
+	if err != nil {
+		return err
+	}
 	seqs := make([]*seq, 0, len(j.prompts))
 	// Whatever happens from here on, nothing stays behind in the scheduler.
 	defer func() {
 		for _, q := range seqs {
-			g.engine.abort(q)
+			q.engine.abort(q)
 		}
 	}()
 	for i, p := range j.prompts {
@@ -232,7 +240,8 @@ func (s *Server) simulate(w http.ResponseWriter, r *http.Request, g *generation,
 		if slices.Contains(s.cfg.Adapters, b.Model) {
 			q.adapter = b.Model
 		}
-		if err := g.engine.submit(q); err != nil {
+		q.engine = g.engine(rank)
+		if err := q.engine.submit(q); err != nil {
 			return err
 		}
 		seqs = append(seqs, q)

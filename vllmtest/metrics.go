@@ -105,7 +105,7 @@ type page struct {
 	b     []byte
 	first string // the labels before model_name, with a comma behind
 	model string // the label model_name
-	since string
+	since string // when the counters began; "": the page does not say
 }
 
 func (p *page) head(name, kind, help string) {
@@ -165,6 +165,9 @@ func (p *page) counter(name, help, label string, values []string, v ...float64) 
 }
 
 func (p *page) created(name, help string, n int, extra func(int) string) {
+	if p.since == "" {
+		return
+	}
 	p.head(name+"_created", "gauge", help)
 	for i := range n {
 		p.series(name+"_created", extra(i))
@@ -214,16 +217,51 @@ func (e *engine) snapshot() snapshot {
 	return s
 }
 
-// vllmPage writes s as vLLM's /metrics does.
-func vllmPage(cfg *Config, s snapshot) []byte {
+// plus returns the sum of two ranks.
+func (s snapshot) plus(o snapshot) snapshot {
+	for _, h := range [...]struct{ to, from *histogram }{
+		{&s.iterationTokens, &o.iterationTokens}, {&s.promptLen, &o.promptLen}, {&s.outputLen, &o.outputLen},
+		{&s.ttft, &o.ttft}, {&s.itl, &o.itl}, {&s.tpot, &o.tpot}, {&s.e2e, &o.e2e}, {&s.queue, &o.queue},
+		{&s.inference, &o.inference}, {&s.prefillTime, &o.prefillTime}, {&s.decodeTime, &o.decodeTime},
+	} {
+		*h.to = h.to.clone()
+		for i, n := range h.from.counts {
+			h.to.counts[i] += n
+		}
+		h.to.sum += h.from.sum
+	}
+	for _, n := range [...]struct {
+		to   *uint64
+		from uint64
+	}{
+		{&s.steps, o.steps}, {&s.promptTokens, o.promptTokens}, {&s.cachedTokens, o.cachedTokens}, {&s.outputTokens, o.outputTokens},
+		{&s.stopped, o.stopped}, {&s.length, o.length}, {&s.aborted, o.aborted}, {&s.rejected, o.rejected},
+		{&s.preempted, o.preempted}, {&s.evicted, o.evicted},
+	} {
+		*n.to += n.from
+	}
+	s.running += o.running
+	s.waiting += o.waiting
+	s.blocksUsed += o.blocksUsed
+	s.blocksCached += o.blocksCached
+	return s
+}
+
+// vllmPage writes the lines of a rank as vLLM's /metrics does.
+func vllmPage(cfg *Config, s snapshot, r rank) []byte {
+	engine := `engine="` + strconv.Itoa(r.index) + `",`
 	p := &page{
 		b:     make([]byte, 0, 40<<10),
-		first: `engine="0",`,
+		first: engine,
 		model: `model_name="` + escapeLabel(cfg.modelName()) + `"`,
 		since: strconv.FormatFloat(float64(s.created.UnixNano())/1e9, 'e', -1, 64),
 	}
 	f := func(n uint64) float64 { return float64(n) }
-	p.processStart(s)
+	if r.of == 1 {
+		p.processStart(s)
+	} else {
+		p.since = "" // several processes add up a page, which does not say when any of them began
+	}
 	p.gauge("vllm:num_requests_running", "Number of requests in the batch.", float64(s.running))
 	p.gauge("vllm:num_requests_waiting", "Number of requests that wait to be scheduled.", float64(s.waiting))
 	p.head("vllm:num_requests_waiting_by_reason", "gauge", "Number of waiting requests by reason.")
@@ -249,8 +287,8 @@ func vllmPage(cfg *Config, s snapshot) []byte {
 
 	p.first = "" // it is counted before an engine is chosen
 	p.counter("vllm:admission_rejections", "Number of requests refused at the door.", "reason",
-		[]string{"max_num_queued_reqs", "max_num_queued_tokens"}, f(s.rejected), 0)
-	p.first = `engine="0",`
+		[]string{"max_num_queued_reqs", "max_num_queued_tokens"}, f(r.all.rejected), 0)
+	p.first = engine
 
 	p.histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", s.promptLen)
 	p.histogram("vllm:request_generation_tokens", "Generated tokens of a request.", s.outputLen)
@@ -265,8 +303,8 @@ func vllmPage(cfg *Config, s snapshot) []byte {
 	p.histogram("vllm:request_decode_time_seconds", "Seconds from the first token to the end.", s.decodeTime)
 
 	p.head("vllm:cache_config_info", "gauge", "The cache's configuration.")
-	p.first, p.model = "", `block_size="`+strconv.Itoa(cfg.BlockSize)+`",enable_prefix_caching="True",engine="0"`+
-		`,kv_cache_size_tokens="`+strconv.Itoa(cfg.Blocks*cfg.BlockSize)+`",num_gpu_blocks="`+strconv.Itoa(cfg.Blocks)+
+	p.first, p.model = "", `block_size="`+strconv.Itoa(cfg.BlockSize)+`",enable_prefix_caching="True",`+engine+
+		`kv_cache_size_tokens="`+strconv.Itoa(cfg.Blocks*cfg.BlockSize)+`",num_gpu_blocks="`+strconv.Itoa(cfg.Blocks)+
 		`",prefix_caching_hash_algo="sha256"`
 	p.sample("vllm:cache_config_info", "", 1)
 	return p.b

@@ -22,7 +22,7 @@ type output struct {
 // client or the generation ends.
 func (o *output) wait(q *seq, seen int) (produced, cached int) {
 	for {
-		n, c, ended := o.g.engine.progress(q)
+		n, c, ended := q.engine.progress(q)
 		if n > seen {
 			return n, c
 		}

@@ -14,7 +14,13 @@ import (
 // of today with a replay socket.
 type Events struct {
 	// Addr and ReplayAddr are the addresses to listen on; "" means "127.0.0.1:0".
+	// With [Config.Ranks] they are those of the first rank, and each further rank
+	// has the next port, as engines do it.
 	Addr, ReplayAddr string
+	// Shared publishes the events of all ranks over one socket, in one sequence, so
+	// that only the rank in each batch tells whose they are (as Dynamo does for
+	// TensorRT-LLM).
+	Shared bool
 	// NoReplay leaves the replay socket out, as engines do by default.
 	NoReplay bool
 	// Topic is the topic of every message.
@@ -25,7 +31,8 @@ type Events struct {
 	ShortReplay bool
 	// Bytes writes hashes as bytes, else as integers.
 	Bytes bool
-	// Rank is the data-parallel rank that batches name.
+	// Rank is the data-parallel rank that batches name, that of the first rank
+	// where there are several.
 	Rank int
 	// Buffer is the number of batches that can be replayed; 0 means 10,000.
 	Buffer int

@@ -164,7 +164,7 @@ func TestMetricsPageAsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, got := seriesOf(string(real)), seriesOf(string(metricsPage(&cfg, snapshot{counters: newCounters(time.Now())})))
+	want, got := seriesOf(string(real)), seriesOf(string(metricsPage(&cfg, []snapshot{{counters: newCounters(time.Now())}})))
 	if len(got) < 60 {
 		t.Fatalf("only %d series", len(got))
 	}

@@ -15,6 +15,7 @@ type seq struct {
 	want          int      // tokens to generate
 	sample        func(i int) uint32
 	adapter, salt string  // the scope, as events name it
+	engine        *engine // the rank that it was given to
 	slow          float64 // factor on the time of the steps that it takes part in; 0 is 1
 
 	keys     []blockKey // of the full blocks of tokens

@@ -23,8 +23,8 @@ type Server struct {
 	addr   string
 	http   *http.Server
 	client *http.Client
-	fixed  *fixedReply // Instant's
-	events *Publisher  // nil without Config.Events
+	fixed  *fixedReply  // Instant's
+	events []*Publisher // of each rank, the same one with Events.Shared; none without Config.Events
 
 	lifecycle sync.Mutex   // one of SetFaults, Restart and Close at a time
 	listener  net.Listener // nil while connections are refused
@@ -53,8 +53,9 @@ type requestCounters struct {
 
 // generation is the replica from one start to the next.
 type generation struct {
-	engine *engine
-	ended  chan struct{}
+	engines []*engine // by rank
+	ended   chan struct{}
+	turn    atomic.Uint64
 
 	// What Instant replies had been counted before it.
 	finishedBefore, promptBefore, outputBefore uint64
@@ -106,16 +107,14 @@ func New(cfg Config) (*Server, error) {
 		s.fixed = newFixedReply(&s.cfg)
 	}
 	if cfg.Events != nil {
-		if s.events, err = NewPublisher(*cfg.Events); err != nil {
+		if s.events, err = newPublishers(*cfg.Events, cfg.Ranks); err != nil {
 			return nil, err
 		}
 	}
 	s.gen = s.newGeneration()
 	if err := s.listen(); err != nil {
-		s.gen.engine.close()
-		if s.events != nil {
-			s.events.Close()
-		}
+		s.gen.close()
+		closePublishers(s.events)
 		return nil, err
 	}
 	s.URL = "http://" + s.addr
@@ -133,19 +132,37 @@ func NewServer(cfg Config) *Server {
 }
 
 func (s *Server) newGeneration() *generation {
-	return &generation{
-		engine: startEngine(&s.cfg, s.events), ended: make(chan struct{}),
+	g := &generation{
+		ended:          make(chan struct{}),
 		finishedBefore: s.n.finished.Load(), promptBefore: s.n.promptTokens.Load(), outputBefore: s.n.outputTokens.Load(),
 	}
+	for i := range s.cfg.Ranks {
+		var log *eventLog
+		if s.events != nil {
+			log = &eventLog{cfg: &s.events[i].cfg, rank: s.cfg.Events.Rank + i, out: s.events[i]}
+		}
+		g.engines = append(g.engines, startEngine(&s.cfg, log))
+	}
+	return g
 }
 
 // Client returns an HTTP client that keeps connections to the server. Close
 // closes those.
 func (s *Server) Client() *http.Client { return s.client }
 
-// Events returns what publishes the replica's KV events, nil without
-// Config.Events. The server closes it.
-func (s *Server) Events() *Publisher { return s.events }
+// Events returns what publishes the replica's KV events, those of the first rank
+// where there are several, nil without Config.Events. The server closes it.
+func (s *Server) Events() *Publisher { return s.RankEvents(0) }
+
+// RankEvents returns what publishes the KV events of a rank, counted from 0; nil
+// without Config.Events and for a rank that there is not. With Events.Shared it is
+// the same for all. The server closes it.
+func (s *Server) RankEvents(rank int) *Publisher {
+	if rank < 0 || rank >= len(s.events) {
+		return nil
+	}
+	return s.events[rank]
+}
 
 // Addr returns the address that the server listens on, "127.0.0.1:4711".
 func (s *Server) Addr() string { return s.addr }
@@ -225,11 +242,16 @@ func (s *Server) Restart() error {
 	next := s.newGeneration()
 	s.mu.Lock()
 	old := s.gen
-	old.engine.close()
-	if s.events != nil {
-		s.events.Restart()
+	old.close()
+	for i, p := range s.events {
+		if i == 0 || p != s.events[0] {
+			p.Restart()
+		}
 	}
-	s.past.add(old.engine.snapshot())
+	for _, e := range old.engines {
+		s.past.add(e.snapshot())
+	}
+	s.past.Running, s.past.Waiting, s.past.BlocksUsed, s.past.BlocksCached = 0, 0, 0, 0
 	s.past.Restarts++
 	s.gen = next
 	s.mu.Unlock()
@@ -252,10 +274,8 @@ func (s *Server) Close() {
 	s.unlisten()
 	_ = s.http.Close()
 	s.endConns()
-	g.engine.close()
-	if s.events != nil {
-		s.events.Close()
-	}
+	g.close()
+	closePublishers(s.events)
 	s.conns.Wait()
 	s.client.CloseIdleConnections()
 }
@@ -263,15 +283,27 @@ func (s *Server) Close() {
 // Stats returns what the replica has counted.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
-	st, e := s.past, s.gen.engine.snapshot()
+	st := s.past
+	for _, e := range s.gen.engines {
+		st.add(e.snapshot())
+	}
 	st.Faulted = s.faulted
 	s.mu.Unlock()
-	st.add(e)
 	st.Requests, st.Finished, st.Aborted = s.n.requests.Load(), s.n.finished.Load(), s.n.aborted.Load()
 	st.Rejected, st.Failed = s.n.rejected.Load(), s.n.failed.Load()
 	st.PromptTokens += s.n.promptTokens.Load()
 	st.OutputTokens += s.n.outputTokens.Load()
-	st.Running, st.Waiting, st.BlocksUsed, st.BlocksCached = e.running, e.waiting, e.blocksUsed, e.blocksCached
+	return st
+}
+
+// RankStats returns what a rank, counted from 0, has counted since the last
+// Restart, as far as it is the rank's own: tokens, steps and what follows them. The
+// zero Stats for a rank that there is not.
+func (s *Server) RankStats(rank int) Stats {
+	var st Stats
+	if g := s.current(); rank >= 0 && rank < len(g.engines) {
+		st.add(g.engines[rank].snapshot())
+	}
 	return st
 }
 
@@ -283,6 +315,10 @@ func (st *Stats) add(e snapshot) {
 	st.Steps += e.steps
 	st.Preempted += e.preempted
 	st.Evicted += e.evicted
+	st.Running += e.running
+	st.Waiting += e.waiting
+	st.BlocksUsed += e.blocksUsed
+	st.BlocksCached += e.blocksCached
 }
 
 // sleep waits for d. It returns false where the client or the generation ended
