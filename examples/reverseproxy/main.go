@@ -1,0 +1,74 @@
+// Command reverseproxy is net/http/httputil.ReverseProxy with a Transport that
+// picks the replica: proxy.go is all of it, this file is the program around.
+//
+//	reverseproxy http://vllm-1:8000 http://vllm-2:8000
+package main
+
+import (
+	"errors"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/strategy/leastwork"
+)
+
+// maxBody bounds a request's body, which is held until its reply begins.
+const maxBody = 32 << 20
+
+func main() {
+	fleet, err := newFleet(os.Args[1:])
+	if err != nil {
+		log.Fatal(err)
+	}
+	strategy, err := leastwork.New(leastwork.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	next := http.DefaultTransport.(*http.Transport).Clone()
+	next.MaxIdleConnsPerHost, next.DisableCompression = 1024, true
+	log.Fatal(http.ListenAndServe("localhost:8080", newProxy(router.New(strategy, fleet, router.Options{}), next)))
+}
+
+// newFleet returns the replicas with these base URLs.
+func newFleet(urls []string) (*loadview.View, error) {
+	fleet, err := loadview.New(loadview.Config{})
+	if err != nil {
+		return nil, err
+	}
+	var members []loadview.Member
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, loadview.Member{ID: s, Ref: u})
+	}
+	return fleet, fleet.Set(members)
+}
+
+// newProxy returns the proxy over the targets of r.
+func newProxy(r *router.Router, next http.RoundTripper) http.Handler {
+	return http.MaxBytesHandler(&httputil.ReverseProxy{
+		Transport: transport{r, next},
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.Body = p.In.Body // never nil
+			p.Out.Header.Del("Connection")
+			p.Out.Header.Del("Upgrade") // a tunnel has no prompt
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			status := http.StatusBadGateway
+			if errors.Is(err, router.ErrNoTarget) {
+				status = http.StatusServiceUnavailable
+			}
+			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+				status = http.StatusRequestEntityTooLarge
+			}
+			http.Error(w, err.Error(), status)
+		},
+	}, maxBody)
+}

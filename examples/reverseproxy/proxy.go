@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/prompt"
+)
+
+// transport is the Transport of a httputil.ReverseProxy. It sends each request to
+// the replica that can answer soonest, and to another one where that fails before
+// the first byte of its reply.
+type transport struct {
+	*router.Router                   // Target.Ref is the replica's *url.URL
+	next           http.RoundTripper // sends
+}
+
+// RoundTrip is one request with all its attempts. Its Body is not nil. Where it
+// does not return, the end of the request's context settles the lease.
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	p, _ := prompt.FromRequest(req.URL.Path, req.Header, body) // not understood: routed and counted all the same
+	l, err := t.Route(req.Context(), p)
+	for err == nil {
+		out := req.Clone(req.Context())
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		(&httputil.ProxyRequest{Out: out}).SetURL(l.Decision().Target.Ref.(*url.URL))
+		resp, failed := t.next.RoundTrip(out)
+		o := router.Outcome{Err: failed}
+		if failed == nil {
+			r := &reply{Closer: resp.Body, in: bufio.NewReader(resp.Body), lease: l}
+			resp.Body = r
+			if _, err := r.in.Peek(1); err != nil && err != io.EOF {
+				o.Err = err // broke off: without a Status, so that it is sent again
+			} else if o.Status = resp.StatusCode; o.Status < 400 {
+				l.FirstToken()
+				return resp, nil
+			}
+		}
+		l, err = l.Retry(req.Context(), o) // settles, waits a little, takes a replica not tried yet
+		if err != nil && o.Status != 0 {
+			return resp, nil // there is none, or a 4xx: the replica's own words
+		} else if failed == nil {
+			resp.Body.Close()
+		}
+	}
+	return nil, err
+}
+
+// reply is a reply's body, whose end settles the lease.
+type reply struct {
+	io.Closer
+	in    *bufio.Reader
+	lease *router.Lease
+	text  prompt.Reply // is cached too, and begins the next turn
+}
+
+func (r *reply) Read(p []byte) (int, error) {
+	n, err := r.in.Read(p)
+	r.text.Write(p[:n])
+	if err == io.EOF {
+		r.lease.Done(router.Outcome{Status: http.StatusOK, Reply: r.text.Text()})
+	} else if err != nil {
+		r.lease.Done(router.Outcome{Err: err})
+	}
+	return n, err
+}
+
+func (r *reply) Close() error {
+	r.lease.Done(router.Outcome{Stage: router.Canceled, Reply: r.text.Text()}) // nothing, where the end was read
+	return r.Closer.Close()
+}
