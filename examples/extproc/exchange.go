@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/warmroute/router"
+)
+
+var (
+	errBusy  = errors.New("too many requests at once")
+	errLarge = errors.New("the request body is too large")
+	errEnvoy = errors.New("the endpoint gave no reply")
+)
+
+// exchange is one HTTP request, from its headers to the end of its reply.
+type exchange struct {
+	p    *Processor
+	ctx  context.Context
+	mode *extproc.ProtocolConfiguration // nil from an old Envoy
+
+	path   string
+	header http.Header
+	hint   hint
+	body   []byte // of a FULL_DUPLEX_STREAMED request, until it goes on
+	held   int64  // what of Processor.bodies is ours
+
+	routed bool
+	named  []string      // the endpoints that Envoy was told
+	lease  *router.Lease // on the one that is believed to serve; nil: none was named
+	reply  reply
+}
+
+// end leaves nothing counted. Where the reply has not come to its end by now, the
+// client went away, or the endpoint broke off: Envoy does not say which, so
+// nobody is blamed.
+func (x *exchange) end() {
+	if x.lease != nil {
+		x.lease.Done(router.Outcome{Stage: router.Canceled, Status: x.reply.status})
+	}
+	x.p.bodies.Add(-x.held)
+}
+
+func (x *exchange) duplex(mode filter.ProcessingMode_BodySendMode) bool {
+	return mode == filter.ProcessingMode_FULL_DUPLEX_STREAMED
+}
+
+// handle answers one message. An error is for Processor.refuse.
+func (x *exchange) handle(in *extproc.ProcessingRequest) ([]*extproc.ProcessingResponse, error) {
+	if x.mode == nil {
+		x.mode = in.GetProtocolConfig()
+	}
+	x.hint.read(in.GetMetadataContext())
+	switch m := in.GetRequest().(type) {
+	case *extproc.ProcessingRequest_RequestHeaders:
+		return x.requestHeaders(m.RequestHeaders)
+	case *extproc.ProcessingRequest_RequestBody:
+		return x.requestBody(m.RequestBody)
+	case *extproc.ProcessingRequest_RequestTrailers:
+		out, err := x.send(true)
+		return append(out, requestTrailers()), err
+	case *extproc.ProcessingRequest_ResponseHeaders:
+		x.responseHeaders(in, m.ResponseHeaders)
+		return one(responseHeaders()), nil
+	case *extproc.ProcessingRequest_ResponseBody:
+		x.responseBody(m.ResponseBody)
+		return one(responseBody(m.ResponseBody, x.duplex(x.mode.GetResponseBodyMode()))), nil
+	case *extproc.ProcessingRequest_ResponseTrailers:
+		x.finish()
+		return one(responseTrailers()), nil
+	}
+	return nil, nil // what this version does not know needs no answer of ours
+}
+
+func (x *exchange) requestHeaders(h *extproc.HttpHeaders) ([]*extproc.ProcessingResponse, error) {
+	x.header = make(http.Header, len(h.GetHeaders().GetHeaders()))
+	for _, v := range h.GetHeaders().GetHeaders() {
+		switch s := value(v); v.GetKey() {
+		case ":path":
+			x.path = s
+		default:
+			x.header.Add(v.GetKey(), s)
+		}
+	}
+	noBody := h.GetEndOfStream() || x.mode != nil && x.mode.GetRequestBodyMode() == filter.ProcessingMode_NONE
+	switch {
+	case noBody:
+		pick, err := x.route(nil)
+		return one(requestHeaders(pick)), err
+	case x.duplex(x.mode.GetRequestBodyMode()):
+		return nil, nil // answered when the body is here
+	}
+	return one(requestHeaders(nil)), nil
+}
+
+func (x *exchange) requestBody(b *extproc.HttpBody) ([]*extproc.ProcessingResponse, error) {
+	x.held += int64(len(b.GetBody()))
+	if x.held > int64(x.p.cfg.MaxBody) {
+		x.p.bodies.Add(int64(len(b.GetBody())))
+		return nil, errLarge
+	}
+	if x.p.bodies.Add(int64(len(b.GetBody()))) > x.p.cfg.MaxBodies {
+		return nil, errBusy
+	}
+	if x.duplex(x.mode.GetRequestBodyMode()) {
+		x.body = append(x.body, b.GetBody()...)
+		if !b.GetEndOfStream() {
+			return nil, nil
+		}
+		return x.send(false)
+	}
+	pick, err := x.route(b.GetBody())
+	return one(requestBody(pick)), err
+}
+
+// send lets a FULL_DUPLEX_STREAMED request go on, once: headers and the body. With
+// trailers the body does not end the stream.
+func (x *exchange) send(trailers bool) ([]*extproc.ProcessingResponse, error) {
+	if x.routed || !x.duplex(x.mode.GetRequestBodyMode()) {
+		return nil, nil
+	}
+	pick, err := x.route(x.body)
+	out := append(one(requestHeaders(pick)), streamed(x.body, !trailers)...)
+	x.body = nil
+	return out, err
+}
+
+// route chooses the endpoints, best first, for a request with this body. None and
+// no error: the request goes on without.
+func (x *exchange) route(body []byte) ([]string, error) {
+	if x.routed {
+		return x.named, nil
+	}
+	x.routed = true
+	r := x.p.router
+	// What is not understood is routed and counted all the same.
+	p, _ := x.p.cfg.Parser.FromRequest(x.path, x.header, body)
+	x.header = nil
+	ctx := context.WithValue(x.ctx, hintKey{}, &x.hint)
+	l, err := r.Route(ctx, p)
+	if err != nil {
+		if x.p.cfg.PassOn && errors.Is(err, router.ErrNoTarget) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	x.lease, x.named = l, []string{l.Decision().Target.ID}
+	if x.p.cfg.Endpoints > 1 {
+		x.hint.explain = true
+		others, err := r.Explain(ctx, p)
+		if err != nil {
+			return x.named, nil // the first one is good without them
+		}
+		for _, c := range others {
+			if len(x.named) == x.p.cfg.Endpoints {
+				break
+			}
+			if c.Target.State == router.Ready && c.Target.ID != x.named[0] {
+				x.named = append(x.named, c.Target.ID)
+			}
+		}
+	}
+	return x.named, nil
+}
+
+func (x *exchange) responseHeaders(in *extproc.ProcessingRequest, h *extproc.HttpHeaders) {
+	for _, v := range h.GetHeaders().GetHeaders() {
+		x.reply.header(v.GetKey(), value(v))
+	}
+	if x.lease == nil {
+		return
+	}
+	x.served(endpoint(in), attempts(in))
+	if d := attribute(in, "response.code_details").GetStringValue(); d != "" && d != "via_upstream" {
+		o := router.Outcome{Stage: router.Canceled, Err: fmt.Errorf("Envoy's own reply: %s", d)}
+		if strings.HasPrefix(d, "upstream") || strings.HasPrefix(d, "response_timeout") {
+			o.Stage = router.Failed
+		}
+		x.lease.Done(o)
+		return
+	}
+	if x.reply.status >= 400 || h.GetEndOfStream() {
+		x.finish()
+	}
+}
+
+// served moves the lease to the endpoint that replied, where Envoy says that it
+// is another one than the first. Those named before it have failed, unless
+// Envoy passed over them without trying.
+func (x *exchange) served(id string, attempts int) {
+	last := slices.Index(x.named, id)
+	if id == "" || last == 0 {
+		return
+	}
+	p, ctx := x.lease.Decision().Prompt, x.ctx
+	failed := router.Outcome{Stage: router.Failed, Err: errEnvoy}
+	others := x.named[1:]
+	if last > 0 {
+		others = x.named[1:last]
+	}
+	switch {
+	case attempts == 1:
+		failed, others = router.Outcome{Stage: router.Canceled}, nil
+	case attempts > 1:
+		others = others[:min(attempts-2, len(others))]
+	}
+	x.lease.Done(failed)
+	for _, t := range others {
+		if l, err := x.p.router.Assign(ctx, p, t); err == nil {
+			l.Done(failed)
+		}
+	}
+	if l, err := x.p.router.Assign(ctx, p, id); err == nil {
+		x.lease = l
+	}
+}
+
+func (x *exchange) responseBody(b *extproc.HttpBody) {
+	if len(b.GetBody()) > 0 && x.lease != nil {
+		if x.reply.write(b.GetBody()) {
+			x.lease.FirstToken()
+		}
+	}
+	if b.GetEndOfStream() {
+		x.finish()
+	}
+}
+
+// finish settles the lease of a reply that came to its end.
+func (x *exchange) finish() {
+	if x.lease != nil {
+		x.lease.Done(x.reply.outcome())
+	}
+}
+
+func value(h *core.HeaderValue) string {
+	if len(h.GetRawValue()) > 0 {
+		return string(h.GetRawValue())
+	}
+	return h.GetValue()
+}
+
+func attempts(in *extproc.ProcessingRequest) int {
+	return int(attribute(in, "upstream.request_attempt_count").GetNumberValue())
+}
+
+func one(m *extproc.ProcessingResponse) []*extproc.ProcessingResponse {
+	return []*extproc.ProcessingResponse{m}
+}

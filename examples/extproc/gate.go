@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/warmroute/router"
+)
+
+var errSaturated = errors.New("every replica is full")
+
+// gate is the fleet as one request may use it: the subset that Envoy named, and
+// nothing where all of that is full.
+type gate struct {
+	router.Fleet
+	maxLoad int
+}
+
+// hint is what a request's context tells its gate.
+type hint struct {
+	only    bool     // the endpoints below, even where there are none
+	subset  []string // in any order
+	explain bool     // the request itself has found its place
+}
+
+type hintKey struct{}
+
+// Choose is that of a router.Fleet.
+func (g gate) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+	h, _ := ctx.Value(hintKey{}).(*hint)
+	if h == nil {
+		return g.Fleet.Choose(ctx, pick)
+	}
+	return g.Fleet.Choose(ctx, func(all []router.Target) (router.Decision, error) {
+		if h.only {
+			var some []router.Target // all is the fleet's
+			for _, t := range all {
+				if slices.Contains(h.subset, t.ID) {
+					some = append(some, t)
+				}
+			}
+			all = some
+		}
+		if g.maxLoad > 0 && !h.explain && g.full(all) {
+			return router.Decision{}, errSaturated
+		}
+		return pick(all)
+	})
+}
+
+func (g gate) full(ts []router.Target) bool {
+	ready := false
+	for _, t := range ts {
+		if t.State != router.Ready {
+			continue
+		}
+		weight := t.Weight
+		if !(weight > 0) {
+			weight = 1
+		}
+		if float64(t.Load.InFlight+t.Load.Queued) < float64(g.maxLoad)*weight {
+			return false
+		}
+		ready = true
+	}
+	return ready
+}
+
+// The names of the endpoint-picker protocol.
+const (
+	endpointKey     = "x-gateway-destination-endpoint"
+	servedKey       = "x-gateway-destination-endpoint-served"
+	subsetKey       = "x-gateway-destination-endpoint-subset"
+	lbNamespace     = "envoy.lb"
+	subsetNamespace = "envoy.lb.subset_hint"
+)
+
+// read takes the subset from a message's metadata: a list, or one string with
+// commas.
+func (h *hint) read(m *core.Metadata) {
+	v := m.GetFilterMetadata()[subsetNamespace].GetFields()[subsetKey]
+	if v == nil || h.only {
+		return
+	}
+	h.only = true
+	for _, e := range v.GetListValue().GetValues() {
+		h.subset = append(h.subset, strings.TrimSpace(e.GetStringValue()))
+	}
+	for e := range strings.SplitSeq(v.GetStringValue(), ",") {
+		h.subset = append(h.subset, strings.TrimSpace(e))
+	}
+}

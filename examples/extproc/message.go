@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	httptype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/warmroute/router"
+)
+
+// pieces is the size in which a FULL_DUPLEX_STREAMED request's body goes back to
+// Envoy: below 64 KiB, its buffer for one message.
+const pieces = 60 << 10
+
+func header(key, v string) *core.HeaderValueOption {
+	return &core.HeaderValueOption{
+		Header:       &core.HeaderValue{Key: key, RawValue: []byte(v)},
+		AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}
+}
+
+// common names the endpoints, nil for none. A client's own naming never passes.
+func common(named []string) *extproc.CommonResponse {
+	if named == nil {
+		return &extproc.CommonResponse{HeaderMutation: &extproc.HeaderMutation{RemoveHeaders: []string{endpointKey}}}
+	}
+	return &extproc.CommonResponse{HeaderMutation: &extproc.HeaderMutation{
+		SetHeaders: []*core.HeaderValueOption{header(endpointKey, strings.Join(named, ","))},
+	}}
+}
+
+func metadata(named []string) *structpb.Struct {
+	if named == nil {
+		return nil
+	}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{
+		lbNamespace: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+			endpointKey: structpb.NewStringValue(strings.Join(named, ",")),
+		}}),
+	}}
+}
+
+func requestHeaders(named []string) *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{
+		Response: &extproc.ProcessingResponse_RequestHeaders{
+			RequestHeaders: &extproc.HeadersResponse{Response: common(named)}},
+		DynamicMetadata: metadata(named),
+	}
+}
+
+func requestBody(named []string) *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{
+		Response: &extproc.ProcessingResponse_RequestBody{
+			RequestBody: &extproc.BodyResponse{Response: common(named)}},
+		DynamicMetadata: metadata(named),
+	}
+}
+
+func streamedBody(b []byte, end bool) *extproc.CommonResponse {
+	return &extproc.CommonResponse{BodyMutation: &extproc.BodyMutation{Mutation: &extproc.BodyMutation_StreamedResponse{
+		StreamedResponse: &extproc.StreamedBodyResponse{Body: b, EndOfStream: end},
+	}}}
+}
+
+// streamed returns a FULL_DUPLEX_STREAMED request's body in pieces.
+func streamed(body []byte, end bool) []*extproc.ProcessingResponse {
+	var out []*extproc.ProcessingResponse
+	for first := true; first || len(body) > 0; first = false {
+		n := min(len(body), pieces)
+		out = append(out, &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_RequestBody{
+			RequestBody: &extproc.BodyResponse{Response: streamedBody(body[:n], end && n == len(body))}}})
+		body = body[n:]
+	}
+	return out
+}
+
+func requestTrailers() *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_RequestTrailers{
+		RequestTrailers: &extproc.TrailersResponse{}}}
+}
+
+func responseHeaders() *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseHeaders{
+		ResponseHeaders: &extproc.HeadersResponse{}}}
+}
+
+func responseBody(b *extproc.HttpBody, duplex bool) *extproc.ProcessingResponse {
+	r := &extproc.BodyResponse{}
+	if duplex {
+		r.Response = streamedBody(b.GetBody(), b.GetEndOfStream())
+	}
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseBody{ResponseBody: r}}
+}
+
+func responseTrailers() *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseTrailers{
+		ResponseTrailers: &extproc.TrailersResponse{}}}
+}
+
+// refuse makes the answer to a client whose request goes nowhere because of err.
+func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
+	status, after := http.StatusServiceUnavailable, time.Duration(0)
+	var none *router.NoTargetError
+	switch {
+	case errors.Is(err, errLarge):
+		status = http.StatusRequestEntityTooLarge
+	case errors.Is(err, errSaturated):
+		status, after = http.StatusTooManyRequests, p.cfg.RetryAfter
+	case errors.Is(err, errBusy):
+		after = p.cfg.RetryAfter
+	case errors.As(err, &none):
+		after = none.RetryAfter
+	}
+	set := []*core.HeaderValueOption{header("content-type", "application/json")}
+	if after > 0 {
+		set = append(set, header("retry-after", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10)))
+	}
+	body, _ := json.Marshal(map[string]any{"error": map[string]any{"message": err.Error(), "type": "router_error", "code": status}})
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ImmediateResponse{
+		ImmediateResponse: &extproc.ImmediateResponse{
+			Status:  &httptype.HttpStatus{Code: httptype.StatusCode(status)},
+			Headers: &extproc.HeaderMutation{SetHeaders: set},
+			Body:    body,
+			Details: "warmroute",
+		}}}
+}
+
+// attribute returns one of the response_attributes, nil where Envoy sent none.
+func attribute(in *extproc.ProcessingRequest, key string) *structpb.Value {
+	for _, s := range in.GetAttributes() {
+		if v := s.GetFields()[key]; v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// endpoint returns the one that replied, "" where Envoy does not say.
+func endpoint(in *extproc.ProcessingRequest) string {
+	v := in.GetMetadataContext().GetFilterMetadata()[lbNamespace].GetFields()[servedKey].GetStringValue()
+	if v == "" {
+		v = attribute(in, "upstream.address").GetStringValue()
+	}
+	return v
+}

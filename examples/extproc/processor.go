@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/prompt"
+)
+
+// The defaults of Config.
+const (
+	DefaultMaxBody    = 32 << 20
+	DefaultMaxBodies  = 1 << 30
+	DefaultMaxStreams = 16384
+	DefaultEndpoints  = 3
+	DefaultRetryAfter = time.Second
+)
+
+// Config is what New needs to know.
+type Config struct {
+	// Strategy chooses among the targets of Fleet, whose IDs are their addresses
+	// as Envoy has them: "10.0.0.1:8000", "[2001:db8::1]:8000". Both are required.
+	Strategy router.Strategy
+	Fleet    router.Fleet
+	// Options are the Router's. Its retries are not used: Envoy sends. With
+	// Options.FailOpen a fleet without a Ready target is used all the same.
+	Options router.Options
+	// Parser reads the prompts; its MaxBody is not used.
+	Parser prompt.Parser
+
+	// Endpoints is how many are named to Envoy, the chosen one first and behind it
+	// those to retry at. 0 means DefaultEndpoints. It must be 1 for a cluster of
+	// type ORIGINAL_DST, which does not understand a list.
+	Endpoints int
+	// MaxLoad is the number of requests, in flight and queued, from which on a
+	// target of weight 1 is full. Where all Ready ones are, a request is answered
+	// with 429 and a Retry-After of RetryAfter (whole seconds, rounded up; 0 means
+	// DefaultRetryAfter). 0: none ever is.
+	MaxLoad    int
+	RetryAfter time.Duration
+	// PassOn lets a request for which no target is Ready go on without an endpoint,
+	// for the cluster's own load balancing, instead of answering 503.
+	PassOn bool
+
+	// MaxBody is the longest request body in bytes; a longer one is answered with
+	// 413. MaxBodies bounds all bodies together whose requests have not ended, and
+	// MaxStreams these requests; what is beyond is answered with 503. 0 means the
+	// defaults.
+	MaxBody, MaxStreams int
+	MaxBodies           int64
+}
+
+// Processor is Envoy's external processor. It names the endpoints for each
+// request and learns from the reply. It is safe for concurrent use and starts no
+// goroutine.
+type Processor struct {
+	extproc.UnimplementedExternalProcessorServer
+	cfg     Config
+	router  *router.Router
+	streams atomic.Int64
+	bodies  atomic.Int64
+}
+
+// New returns a Processor. Its error names every field of cfg with a bad value.
+func New(cfg Config) (*Processor, error) {
+	var errs []error
+	if cfg.Strategy == nil {
+		errs = append(errs, errors.New("extproc: Strategy is nil"))
+	}
+	if cfg.Fleet == nil {
+		errs = append(errs, errors.New("extproc: Fleet is nil"))
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"Endpoints", int64(cfg.Endpoints)}, {"MaxLoad", int64(cfg.MaxLoad)}, {"RetryAfter", int64(cfg.RetryAfter)},
+		{"MaxBody", int64(cfg.MaxBody)}, {"MaxBodies", cfg.MaxBodies}, {"MaxStreams", int64(cfg.MaxStreams)},
+	} {
+		if f.value < 0 {
+			errs = append(errs, fmt.Errorf("extproc: %s is negative", f.name))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	cfg.Endpoints = or(cfg.Endpoints, DefaultEndpoints)
+	cfg.RetryAfter = or(cfg.RetryAfter, DefaultRetryAfter)
+	cfg.MaxBody = or(cfg.MaxBody, DefaultMaxBody)
+	cfg.MaxBodies = or(cfg.MaxBodies, DefaultMaxBodies)
+	cfg.MaxStreams = or(cfg.MaxStreams, DefaultMaxStreams)
+	cfg.Parser.MaxBody = -1
+	return &Processor{cfg: cfg, router: router.New(cfg.Strategy, gate{cfg.Fleet, cfg.MaxLoad}, cfg.Options)}, nil
+}
+
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// Router returns the Router that chooses: for Explain, and for Forget, which is to
+// be called when a target has lost its cache.
+func (p *Processor) Router() *router.Router { return p.router }
+
+// Process serves one HTTP request. Whatever ends its stream settles the lease:
+// the reply's end, an error, Envoy when the client is gone, the server's Stop.
+func (p *Processor) Process(s extproc.ExternalProcessor_ProcessServer) error {
+	x := &exchange{p: p, ctx: s.Context()}
+	defer x.end()
+	busy := p.streams.Add(1) > int64(p.cfg.MaxStreams)
+	defer p.streams.Add(-1)
+	for {
+		in, err := s.Recv()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var out []*extproc.ProcessingResponse
+		if busy {
+			err = errBusy
+		} else {
+			out, err = x.handle(in)
+		}
+		if err != nil {
+			return s.Send(p.refuse(err))
+		}
+		for _, m := range out {
+			if err := s.Send(m); err != nil {
+				return err
+			}
+		}
+	}
+}
