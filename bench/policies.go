@@ -12,6 +12,7 @@ import (
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/pipeline"
 	"github.com/warmroute/router/strategy/poweroftwo"
+	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/strategy/random"
 	"github.com/warmroute/router/strategy/roundrobin"
 )
@@ -25,6 +26,14 @@ func policies() []sim.Policy {
 		{Name: leastwork.Name + "_agree", About: "least_work with Agree 0.25: gateways that share nothing send a cold prompt to the same target, where that costs at most a quarter more",
 			New: func(e sim.Env) (router.Strategy, error) {
 				return leastwork.New(leastwork.Config{Rand: e.Rand, Agree: 0.25})
+			}},
+		{Name: leastwork.Name + "_index", About: "least_work, by the engines' own KV events", Exact: true,
+			New: func(e sim.Env) (router.Strategy, error) {
+				return leastwork.New(leastwork.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
+			}},
+		{Name: precisecacheaware.Name, About: "greatest resident share of the prompt, by the engines' own KV events, less (load - least) / max(4, least / 2)", Exact: true,
+			New: func(e sim.Env) (router.Strategy, error) {
+				return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
 			}},
 		{Name: cacheaware.Name, About: "who has been sent most of the prompt, from half of it on, unless overloaded (load > least + 2 and > 1.5 * least); else least load",
 			New: func(e sim.Env) (router.Strategy, error) { return cacheaware.New(cacheaware.Config{Rand: e.Rand}) }},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/bench/trace"
+	"github.com/warmroute/router/kvindex"
 )
 
 // Policy is a strategy by its name, and how a new one is made.
@@ -18,6 +19,9 @@ type Policy struct {
 	// NoText says that it never looks at Prompt.Text, nor at Load.Prefill, which is
 	// reckoned by it: no text is made then, which saves half of a run's time.
 	NoText bool
+	// Exact says that it reads Env.Index: the engines tell of their caches then, and
+	// prompts have token ids.
+	Exact bool
 }
 
 // Env is what a Policy may use beside the calls it gets.
@@ -30,6 +34,9 @@ type Env struct {
 	// own strategies know nothing of they are not given.
 	Calibration Calibration
 	Replicas    int
+	// Index is what this gateway knows of the engines' caches, by their own events;
+	// nil unless the Policy is Exact.
+	Index *kvindex.Index
 }
 
 // Config is one run. The zero Config, with a Workload and a Policy, is eight
@@ -57,6 +64,8 @@ type Config struct {
 	Attempts int
 	// Events happen to replicas.
 	Events []Event
+	// KV is how the engines' events come to the gateways of a Policy that is Exact.
+	KV KVEvents
 	// Tokens gives each prompt its token ids beside its text.
 	Tokens bool
 	// Requests keeps each request's time to first token in the Result.
@@ -119,6 +128,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Scrape < 0 || c.Scrape > 0 && c.Scrape < time.Millisecond {
 		return fmt.Errorf("sim: Scrape: %v is less than a millisecond", c.Scrape)
+	}
+	if c.KV.Lag < 0 || c.KV.Lag > time.Hour || !(c.KV.Drop >= 0 && c.KV.Drop < 1) {
+		return fmt.Errorf("sim: KV: a Lag of %v or a Drop of %v is out of range", c.KV.Lag, c.KV.Drop)
 	}
 	n := c.Replicas
 	for i, e := range c.Events {

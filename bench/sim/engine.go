@@ -49,6 +49,7 @@ type engine struct {
 type seq struct {
 	req    int32
 	hashes []uint64
+	ids    []uint32 // tokens of prompt and output, where events tell of them
 	prompt int
 	output int // tokens to make
 	made   int // tokens made so far
@@ -217,7 +218,7 @@ func (e *engine) admit(s *seq) (load int, ok bool) {
 	for k, i := range s.blocks {
 		if i == none {
 			s.blocks[k] = e.pool.take()
-			e.pool.name(s.blocks[k], s.hashes[k])
+			e.name(s, k)
 		}
 	}
 	for len(s.blocks)*size < s.target {
@@ -233,7 +234,7 @@ func (e *engine) admit(s *seq) (load int, ok bool) {
 // nameFull makes the blocks that s has filled findable.
 func (e *engine) nameFull(s *seq) {
 	for n := min(s.have/e.cal.BlockSize, len(s.hashes)); s.named < n; s.named++ {
-		e.pool.name(s.blocks[s.named], s.hashes[s.named])
+		e.name(s, s.named)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/bench/trace"
+	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
 )
 
@@ -38,6 +39,8 @@ type fleet struct {
 	engines  []*engine
 	ids      []string
 	gates    []*gate
+	streams  []stream // of the engines' KV events
+	drops    *rand.Rand
 	reqs     []request
 	hashes   [][]uint64
 	after    [][]int32 // followers of each request
@@ -56,6 +59,7 @@ type fleet struct {
 type gate struct {
 	view     *loadview.View
 	router   *router.Router
+	listener listener
 	inFlight []int // by replica: what a scrape subtracts
 	members  []loadview.Member
 }
@@ -66,6 +70,7 @@ type request struct {
 	attempts int
 	exclude  []string
 	prompt   router.Prompt
+	ids      []uint32 // tokens of prompt and output, where they are asked for
 	lease    *router.Lease
 	ideal    int // tokens that the infinite cache had
 	pooled   int // and the pooled one
@@ -80,6 +85,8 @@ const (
 	evBack
 	evScrape
 	evSample
+	evHear
+	evReplay
 	evArrive
 	evRetry
 	evStep
@@ -135,6 +142,7 @@ func newFleet(cfg *Config) (*fleet, error) {
 		after:  make([][]int32, len(w.Requests)),
 		left:   len(w.Requests),
 		rand:   rand.New(rand.NewPCG(cfg.Seed, 1)),
+		drops:  dropSource(cfg.Seed),
 		pooled: newTier(cfg.Calibration.Blocks * cfg.Replicas),
 		seen:   make(map[uint64]struct{}, len(w.Requests)*8),
 	}
@@ -176,14 +184,27 @@ func (f *fleet) addEngine(speed float64) {
 	e.single = f.cfg.single
 	e.first = func(s *seq) { f.firstToken(s) }
 	e.finished = func(s *seq) { f.finished(s) }
+	if f.cfg.Policy.Exact {
+		e.pool.news = &news{size: f.cfg.Calibration.BlockSize}
+	}
 	f.engines = append(f.engines, e)
+	f.streams = append(f.streams, stream{})
 	f.ids = append(f.ids, fmt.Sprintf("replica-%d", i))
 	f.res.PerReplica = append(f.res.PerReplica, Replica{ID: f.ids[i]})
 }
 
 func (f *fleet) addGate(g int) error {
 	source := rand.New(rand.NewPCG(f.cfg.Seed, uint64(g)+1000))
-	s, err := f.cfg.Policy.New(Env{Rand: source.Uint64, Now: f.clock, Calibration: f.cfg.Calibration, Replicas: f.cfg.Replicas})
+	gt := new(gate)
+	if f.cfg.Policy.Exact {
+		var err error
+		if gt.listener.index, err = kvindex.New(kvindex.Config{}); err != nil {
+			return err
+		}
+	}
+	s, err := f.cfg.Policy.New(Env{
+		Rand: source.Uint64, Now: f.clock, Calibration: f.cfg.Calibration, Replicas: f.cfg.Replicas, Index: gt.listener.index,
+	})
 	if err != nil {
 		return fmt.Errorf("sim: %s: %w", f.cfg.Policy.Name, err)
 	}
@@ -196,7 +217,7 @@ func (f *fleet) addGate(g int) error {
 	if err != nil {
 		return err
 	}
-	gt := &gate{view: v, router: router.New(s, v, router.Options{Rand: jitter.Uint64})}
+	gt.view, gt.router = v, router.New(s, v, router.Options{Rand: jitter.Uint64})
 	f.gates = append(f.gates, gt)
 	return f.offer(gt)
 }
@@ -206,6 +227,11 @@ func (f *fleet) offer(g *gate) error {
 	for i := len(g.members); i < len(f.ids); i++ {
 		g.members = append(g.members, loadview.Member{ID: f.ids[i], Ref: i})
 		g.inFlight = append(g.inFlight, 0)
+		if g.listener.index != nil {
+			if err := f.listen(&g.listener, i); err != nil {
+				return err
+			}
+		}
 	}
 	return g.view.Set(g.members)
 }
@@ -234,6 +260,7 @@ func (f *fleet) run(ctx context.Context) error {
 			if en := f.engines[i]; en.busy && en.epoch == e.epoch {
 				en.finish(f.now)
 				f.watch(i)
+				f.publish(i)
 			}
 		case evScrape:
 			f.scrape(f.gates[i])
@@ -241,6 +268,10 @@ func (f *fleet) run(ctx context.Context) error {
 		case evSample:
 			f.timeline.sample(f.engines)
 			f.post(event{at: f.now + f.timeline.step, kind: evSample})
+		case evHear:
+			f.hear(i%len(f.gates), i/len(f.gates), int(e.epoch))
+		case evReplay:
+			f.replay(i%len(f.gates), i/len(f.gates), int(e.epoch))
 		case evFleet:
 			f.happen(i)
 		case evBack:
@@ -307,6 +338,7 @@ func (f *fleet) happen(i int) {
 func (f *fleet) back(i int) {
 	ev := &f.cfg.Events[i]
 	f.engines[ev.Replica].alive = true
+	f.reborn(ev.Replica)
 	if ev.Tell {
 		for _, g := range f.gates {
 			g.view.Forget(f.ids[ev.Replica])

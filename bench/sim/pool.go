@@ -14,6 +14,7 @@ type pool struct {
 	head   int32 // of the list of these; next to be taken
 	tail   int32
 	cpu    *tier // nil: none
+	news   *news // nil: nobody listens
 }
 
 type block struct {
@@ -81,6 +82,9 @@ func (p *pool) take() int32 {
 	if b.found {
 		delete(p.byHash, b.hash)
 		b.found = false
+		if p.news != nil {
+			p.news.removed(b.hash)
+		}
 		if p.cpu != nil {
 			p.cpu.put(b.hash)
 		}
@@ -115,14 +119,15 @@ func (p *pool) drop(blocks []int32) {
 }
 
 // name makes a block that is full findable. Where another one with the same
-// content is, it stays the one that is found.
-func (p *pool) name(i int32, hash uint64) {
+// content is, it stays the one that is found, and name returns false.
+func (p *pool) name(i int32, hash uint64) bool {
 	if _, ok := p.byHash[hash]; ok {
-		return
+		return false
 	}
 	p.byHash[hash] = i
 	b := &p.blocks[i]
 	b.hash, b.found = hash, true
+	return true
 }
 
 // match returns how many of the leading hashes are on the device or, one by one,

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,8 +19,9 @@ func (f *fleet) send(i int) {
 		if !f.cfg.Policy.NoText {
 			r.prompt.Text = t.PromptText()
 		}
-		if f.cfg.Tokens {
-			r.prompt.Tokens = tokenIDs(t)
+		if f.cfg.Tokens || f.cfg.Policy.Exact {
+			r.ids = t.TokenIDs(i)
+			r.prompt.Tokens = r.ids[:t.Input:t.Input]
 		}
 	}
 	r.attempts++
@@ -57,10 +57,11 @@ func (f *fleet) send(i int) {
 	}
 	r.ideal, r.pooled = f.idealHit(f.hashes[i], t.Input, size)
 	before := e.epoch
-	e.submit(f.now, &seq{req: int32(i), hashes: f.hashes[i], prompt: t.Input, output: t.Output})
+	e.submit(f.now, &seq{req: int32(i), hashes: f.hashes[i], ids: r.ids, prompt: t.Input, output: t.Output})
 	if e.epoch != before {
 		f.watch(k)
 	}
+	f.publish(k)
 }
 
 var (
@@ -68,20 +69,6 @@ var (
 	errReset   = errors.New("sim: connection reset")
 	errTooLong = errors.New("sim: longer than the cache of a replica")
 )
-
-// tokenIDs are the bytes of the text, four to an id.
-func tokenIDs(t *trace.Request) []uint32 {
-	text := t.PromptText()
-	ids := make([]uint32, 0, t.Input)
-	var b [4]byte
-	for len(text) > 0 {
-		n := copy(b[:], text)
-		clear(b[n:])
-		ids = append(ids, binary.LittleEndian.Uint32(b[:]))
-		text = text[n:]
-	}
-	return ids
-}
 
 // idealHit is what the infinite cache, and the pooled one, have of a prompt that
 // is sent now. They have the whole of it, reply included, from then on.
@@ -111,6 +98,7 @@ func (f *fleet) firstToken(s *seq) {
 	if s.cached > r.ideal {
 		f.err = fmt.Errorf("sim: %s: request %d found %d tokens where an infinite cache has %d", f.cfg.Policy.Name, s.req, s.cached, r.ideal)
 	}
+	f.believed(r, s)
 	r.lease.FirstToken()
 	p := &f.res.PerReplica[r.replica]
 	p.PromptTokens += int64(s.prompt)
@@ -121,6 +109,19 @@ func (f *fleet) firstToken(s *seq) {
 	f.res.IdealShare += float64(r.ideal) // sums until the end
 	f.res.PooledShare += float64(r.pooled)
 	f.timeline.first(r.arrived, f.now, s.prompt, s.cached)
+}
+
+// believed compares what the policy thought cached with what was found.
+func (f *fleet) believed(r *request, s *seq) {
+	d := r.lease.Decision()
+	n := d.Cached
+	if d.Unit == router.Bytes {
+		n /= trace.BytesPerToken
+	}
+	f.res.BelievedTokens += int64(min(n, s.prompt))
+	if off := n - s.cached; off > -f.cfg.Calibration.BlockSize && off < f.cfg.Calibration.BlockSize {
+		f.res.RightShare++ // a count until the end
+	}
 }
 
 func (f *fleet) finished(s *seq) {
@@ -166,7 +167,7 @@ func (f *fleet) backoff(attempt int) instant {
 // end lets the followers of a request come, whatever became of it.
 func (f *fleet) end(i int) {
 	r := &f.reqs[i]
-	r.prompt, r.lease, r.exclude = router.Prompt{}, nil, nil
+	r.prompt, r.ids, r.lease, r.exclude = router.Prompt{}, nil, nil, nil
 	f.timeline.done(i, r, f.now)
 	f.left--
 	f.res.Time = f.now.seconds()

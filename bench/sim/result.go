@@ -38,16 +38,26 @@ type Result struct {
 	// their last attempt; HitShare is their ratio. IdealShare is what one infinite
 	// cache that had seen all requests in the order in which they were sent would
 	// have had. LoadedTokens are those of CachedTokens that came from CPU memory.
-	PromptTokens int64   `json:"prompt_tokens"`
-	CachedTokens int64   `json:"cached_tokens"`
-	LoadedTokens int64   `json:"loaded_tokens,omitempty"`
-	OutputTokens int64   `json:"output_tokens"`
-	HitShare     float64 `json:"hit_share"`
-	IdealShare   float64 `json:"ideal_share"`
+	PromptTokens int64 `json:"prompt_tokens"`
+	CachedTokens int64 `json:"cached_tokens"`
+	LoadedTokens int64 `json:"loaded_tokens,omitempty"`
+	OutputTokens int64 `json:"output_tokens"`
+	// BelievedTokens are the prompt tokens that the policy thought cached where it
+	// sent the request (text is four bytes a token), and RightShare is the share of
+	// the requests of which that was right to within a block.
+	BelievedTokens int64   `json:"believed_tokens"`
+	RightShare     float64 `json:"right_share"`
+	HitShare       float64 `json:"hit_share"`
+	IdealShare     float64 `json:"ideal_share"`
 	// PooledShare is what one cache with the device blocks of all replicas would
 	// have had, least recently sent first out: no bound in the strict sense, but what
 	// can be hoped for in this much memory. It does not know of blocks in use.
 	PooledShare float64 `json:"pooled_share"`
+
+	// Messages is how many the engines sent of their caches, and Gaps how often a
+	// gateway saw that some had not come.
+	Messages int `json:"messages,omitempty"`
+	Gaps     int `json:"gaps,omitempty"`
 
 	PerReplica []Replica `json:"per_replica"`
 	// MaxMean is the greatest number of requests of a replica over the mean,

@@ -113,7 +113,7 @@ func (e *engine) advance(m int) {
 			s.blocks = append(s.blocks, e.pool.take())
 			continue
 		}
-		e.pool.name(s.blocks[s.named], s.hashes[s.named])
+		e.name(s, s.named)
 		s.named++
 	}
 	for _, s := range e.running {

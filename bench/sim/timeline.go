@@ -121,6 +121,9 @@ func (f *fleet) result() *Result {
 		r.IdealShare /= float64(r.PromptTokens)
 		r.PooledShare /= float64(r.PromptTokens)
 	}
+	if n := len(f.timeline.ttft); n > 0 {
+		r.RightShare /= float64(n)
+	}
 	r.Timeline, r.TimelineStep = f.timeline.complete(), f.timeline.step.seconds()
 	r.Saturated = saturated(r.Timeline, c.Replicas)
 	most, sum, mostTokens, sumTokens := 0, 0, int64(0), int64(0)

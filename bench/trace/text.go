@@ -67,6 +67,34 @@ func (r *Request) PromptText() string {
 	return pieceText(r.Prompt)
 }
 
+// TokenIDs returns the token ids of prompt and output, Input + Output of them: the
+// bytes of the text, four to an id. Two requests have equal ids as far as their
+// blocks have equal hashes. index is the request's own; what it makes up where the
+// reply is not known is its own too.
+func (r *Request) TokenIDs(index int) []uint32 {
+	ids := make([]uint32, r.Input+r.Output)
+	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), len(ids)*BytesPerToken)
+	n := 0
+	if r.Text != "" {
+		n = copy(b, r.Text)
+		n += copy(b[n:], r.ReplyText)
+		n = (n + BytesPerToken - 1) / BytesPerToken * BytesPerToken
+	} else {
+		for _, ps := range [][]Piece{r.Prompt, r.Reply} {
+			for _, p := range ps {
+				to := min(n+p.Tokens*BytesPerToken, len(b))
+				fill(b[n:to], p.ID)
+				n = to
+			}
+		}
+	}
+	fill(b[n:], madeUp(uint64(index)))
+	return ids
+}
+
+// madeUp is the id of the piece that stands for the unknown reply to a request.
+func madeUp(index uint64) uint64 { return ID(index, 0x726570) }
+
 // KnownReply returns the text of the reply, "" where it is not known.
 func (r *Request) KnownReply() string {
 	if r.ReplyText != "" || len(r.Reply) == 0 {
@@ -159,7 +187,7 @@ func (r *Request) hashes(size int, index uint64) []uint64 {
 		}
 	}
 	if missing := r.Input + r.Output - len(c.out)*size - c.filled; missing > 0 {
-		c.add(Piece{ID: ID(index, 0x726570), Tokens: missing})
+		c.add(Piece{ID: madeUp(index), Tokens: missing})
 	}
 	if n := (r.Input + r.Output) / size; len(c.out) > n {
 		c.out = c.out[:n] // a known reply may be longer than what was generated
