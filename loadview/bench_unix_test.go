@@ -58,12 +58,11 @@ func BenchmarkScrape(b *testing.B) {
 	c := v.newClient()
 	c.http.Transport.(*http.Transport).MaxIdleConnsPerHost = members // here they are one host
 	defer c.http.CloseIdleConnections()
-	h := make([]history, members)
 	i := 0
 	before := cpuTime(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.scrape(b.Context(), v.members[i%members].source, &h[i%members])
+		c.scrape(b.Context(), []*source{v.members[i%members].source})
 		i++
 	}
 	cpu := cpuTime(b) - before

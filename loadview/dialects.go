@@ -15,6 +15,7 @@ const startName = "process_start_time_seconds"
 type dialect struct {
 	name  Dialect
 	names []string // every name that read looks at
+	rank  string   // the label of the data-parallel rank; "": there is none
 	read  func(families, *page) error
 }
 
@@ -25,21 +26,21 @@ var dialects = []dialect{
 	{VLLM, []string{
 		"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:num_requests_swapped",
 		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "vllm:engine_sleep_state", "vllm:prompt_tokens_total",
-	}, readVLLM},
+	}, "engine", readVLLM},
 	{SGLang, []string{
 		"sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:num_grammar_queue_reqs",
 		"sglang:num_prefill_bootstrap_queue_reqs", "sglang:num_prefill_inflight_queue_reqs",
 		"sglang:num_decode_prealloc_queue_reqs", "sglang:num_decode_transfer_queue_reqs",
 		"sglang:token_usage", "sglang:prompt_tokens_total",
-	}, readSGLang},
+	}, "dp_rank", readSGLang},
 	{TensorRT, []string{
 		"trtllm_num_requests_running", "trtllm_num_requests_waiting", "trtllm_kv_cache_utilization", "trtllm_request_success_total",
-	}, readTensorRT},
-	{Triton, []string{"nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"}, readTriton},
-	{TGI, []string{"tgi_batch_current_size", "tgi_queue_size", "tgi_request_count"}, plain("tgi_batch_current_size", "tgi_queue_size", "", "tgi_request_count")},
+	}, "", readTensorRT},
+	{Triton, []string{"nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"}, "", readTriton},
+	{TGI, []string{"tgi_batch_current_size", "tgi_queue_size", "tgi_request_count"}, "", plain("tgi_batch_current_size", "tgi_queue_size", "", "tgi_request_count")},
 	{LlamaCpp, []string{
 		"llamacpp:requests_processing", "llamacpp:requests_deferred", "llamacpp:kv_cache_usage_ratio", "llamacpp:prompt_tokens_total",
-	}, plain("llamacpp:requests_processing", "llamacpp:requests_deferred", "llamacpp:kv_cache_usage_ratio", "llamacpp:prompt_tokens_total")},
+	}, "", plain("llamacpp:requests_processing", "llamacpp:requests_deferred", "llamacpp:kv_cache_usage_ratio", "llamacpp:prompt_tokens_total")},
 }
 
 // wanted are the names of all dialects.

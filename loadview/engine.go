@@ -16,7 +16,7 @@ const (
 )
 
 // Engine is what a member's metrics page said last: of all engines under its
-// address together, and of all their clients.
+// address together, or of its [Member.Rank], and of all their clients.
 type Engine struct {
 	Dialect Dialect
 	// Running are the requests in the batch, Waiting all others that the engine

@@ -27,6 +27,13 @@ type Member struct {
 	// not scraped. Health is the URL that Run probes; "": it is not probed. One that
 	// Config.Egress denies is an error of Set.
 	Metrics, Health string
+	// Rank says which data-parallel rank of several on one metrics page the member
+	// is, by the page's own label: engine on vLLM's, dp_rank on SGLang's, counted
+	// from 0. "": the page is all its own. What Run learns from the page is then of
+	// this rank alone; a page without it is a failed scrape, but where a page knows
+	// of no ranks all of it is rank 0's. Members with equal Metrics and Header share
+	// one scrape.
+	Rank string
 	// Header is sent with both, an Authorization for example. It is copied.
 	Header http.Header
 }
@@ -35,6 +42,7 @@ type Member struct {
 type source struct {
 	member          *member
 	metrics, health string
+	rank            string
 	header          http.Header
 }
 
@@ -50,6 +58,7 @@ type member struct {
 	gone     bool
 	source   *source
 	page     atomic.Pointer[page] // what was scraped last
+	history  history              // what its pages said before
 	inFlight atomic.Int64
 	prefill  atomic.Int64
 	queued   atomic.Int64          // reported, or what stands in for it

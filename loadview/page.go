@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -22,6 +23,7 @@ var (
 	errTooMany  = fmt.Errorf("the page has more than %d bytes of the series that are read", maxSelected)
 	errNoLoad   = errors.New("the page says neither what is running nor what is waiting")
 	errNotText  = errors.New("the page is JSON, not Prometheus text; trtllm-serve has that at /prometheus/metrics")
+	errNoRank   = errors.New("the page has no such data-parallel rank")
 	errBadCount = errors.New("what is running or waiting is not a number of requests")
 )
 
@@ -40,21 +42,21 @@ type reader struct {
 // kept, takes 0.17 ms, but its module brings a hundred others. So the lines that
 // are wanted are picked first, by their names alone, and only these are parsed:
 // 0.05 ms.
-func (r *reader) read(body io.Reader, limit int64) (page, error) {
+func (r *reader) read(body io.Reader, limit int64) (families, error) {
 	if r.buf == nil {
 		r.buf = make([]byte, lineBuffer)
 	}
 	r.selected.Reset()
 	if err := r.pick(body, limit); err != nil {
-		return page{}, err
+		return nil, err
 	}
 	// Without the TYPE lines everything is untyped, whatever the page calls it.
 	parser := expfmt.NewTextParser(prom.UTF8Validation)
 	f, err := parser.TextToMetricFamilies(&r.selected)
 	if err != nil {
-		return page{}, fmt.Errorf("the page: %w", err)
+		return nil, fmt.Errorf("the page: %w", err)
 	}
-	return families(f).page()
+	return f, nil
 }
 
 // pick copies the wanted samples to selected, line by line.
@@ -125,9 +127,10 @@ func (r *reader) take(line []byte) {
 // families are the samples of a page by their names.
 type families map[string]*dto.MetricFamily
 
-// page returns what the page says, by the first dialect whose load it has. Where
-// it has no load, what else it says comes with the error.
-func (f families) page() (page, error) {
+// page returns what the page says of a rank, "" for all together, by the first
+// dialect whose load it has. Where it has no load, what else it says comes with the
+// error.
+func (f families) page(rank string) (page, error) {
 	out := page{start: -1, count: -1}
 	out.Running, out.Waiting, out.KVUsage, out.KVUsageMean = -1, -1, -1, -1
 	var err = errNoLoad
@@ -136,8 +139,15 @@ func (f families) page() (page, error) {
 		if !slices.ContainsFunc(d.names, func(name string) bool { return f[name] != nil }) {
 			continue
 		}
+		of, ok := f.rank(d, rank)
+		if !ok {
+			if out.Dialect == noDialect {
+				err = fmt.Errorf("%w as %q", errNoRank, rank)
+			}
+			continue
+		}
 		p := out
-		e := d.read(f, &p)
+		e := d.read(of, &p)
 		if out.Dialect == noDialect || e == nil {
 			out, err = p, e
 			out.Dialect = d.name
@@ -151,4 +161,43 @@ func (f families) page() (page, error) {
 		out.Started = seconds(v)
 	}
 	return out, err
+}
+
+// rank returns the samples of d that are of one rank, false where there are none. A
+// counter that is kept for all ranks together is each one's. A page that does not
+// tell ranks apart has one, 0.
+func (f families) rank(d *dialect, rank string) (families, bool) {
+	if rank == "" {
+		return f, true
+	}
+	apart, found := false, false
+	out := make(families, len(d.names))
+	for _, name := range d.names {
+		mf := f[name]
+		if mf == nil {
+			continue
+		}
+		var own, shared []*dto.Metric
+		for _, m := range mf.GetMetric() {
+			switch l := label(m, d.rank); {
+			case d.rank == "" || l == "":
+				shared = append(shared, m)
+			case l == rank:
+				own = append(own, m)
+			}
+		}
+		switch {
+		case len(own) > 0:
+			apart, found = true, true
+		case len(shared) < len(mf.GetMetric()):
+			apart = true
+		case strings.HasSuffix(name, "_total"):
+			own = shared
+		}
+		out[name] = &dto.MetricFamily{Name: mf.Name, Type: mf.Type, Metric: own}
+	}
+	if !apart {
+		return f, rank == "0"
+	}
+	return out, found
 }

@@ -1,7 +1,6 @@
 package loadview
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +32,15 @@ func read(t testing.TB, path string) string {
 	return string(b)
 }
 
-func parse(s string) (page, error) { return new(reader).read(strings.NewReader(s), DefaultMaxBody) }
+func parse(s string) (page, error) { return parseRank(s, "") }
+
+func parseRank(s, rank string) (page, error) {
+	f, err := new(reader).read(strings.NewReader(s), DefaultMaxBody)
+	if err != nil {
+		return page{}, err
+	}
+	return f.page(rank)
+}
 
 func wantEngine(t *testing.T, name string, want, got Engine) {
 	t.Helper()
@@ -300,14 +307,20 @@ func FuzzPage(f *testing.F) {
 	}
 	f.Add([]byte("process_start_time_seconds 1e308\nvllm:num_requests_running 1\nvllm:num_requests_waiting{} 1 2\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := new(reader).read(bytes.NewReader(b), DefaultMaxBody)
-		if err == nil && (p.Running < 0 || p.Waiting < 0 || p.Dialect == noDialect) {
-			t.Errorf("%+v without an error", p.Engine)
-		}
-		if !(p.KVUsage >= -1 && p.KVUsage <= 1) || p.KVUsageMean > p.KVUsage {
-			t.Errorf("%+v", p.Engine)
+		for _, rank := range []string{"", "0", "1"} {
+			checkPage(t, string(b), rank)
 		}
 	})
+}
+
+func checkPage(t *testing.T, s, rank string) {
+	p, err := parseRank(s, rank)
+	if err == nil && (p.Running < 0 || p.Waiting < 0 || p.Dialect == noDialect) {
+		t.Errorf("rank %q: %+v without an error", rank, p.Engine)
+	}
+	if p.Dialect != noDialect && (!(p.KVUsage >= -1 && p.KVUsage <= 1) || p.KVUsageMean > p.KVUsage) {
+		t.Errorf("rank %q: %+v", rank, p.Engine)
+	}
 }
 
 func BenchmarkPage(b *testing.B) {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -84,12 +86,13 @@ func checkURL(p egress.Policy, url string) error {
 
 // setSource takes over what Run needs to know of m.
 func (v *View) setSource(m *member, c Member) {
-	next := &source{member: m, metrics: c.Metrics, health: c.Health, header: c.Header.Clone()}
+	next := &source{member: m, metrics: c.Metrics, health: c.Health, rank: c.Rank, header: c.Header.Clone()}
 	old := m.source
 	if old != nil && reflect.DeepEqual(*old, *next) {
 		return
 	}
 	m.source = next
+	m.history = history{count: -1}
 	if old == nil {
 		return
 	}
@@ -106,8 +109,8 @@ func (v *View) setSource(m *member, c Member) {
 
 var errRunning = errors.New("loadview: Run: the View runs already")
 
-// Run scrapes the metrics pages and probes the health of the members that have
-// URLs for these, side by side and whoever they are at the time, until ctx is
+// Run scrapes the metrics pages, each once for all members that are on it, and
+// probes the health of the members that have URLs for these, side by side and whoever they are at the time, until ctx is
 // done, whose error it returns. One Run at a time; another is an error at once.
 //
 // A slow, hanging or lying engine costs one of the parallel slots for the
@@ -134,44 +137,48 @@ func (v *View) Run(ctx context.Context) error {
 	c := v.newClient()
 	defer c.http.CloseIdleConnections()
 
-	type job struct {
-		source *source
-		probe  bool
-	}
-	jobs := map[job]context.CancelFunc{}
+	scrapes := map[string]*scraping{} // by what is shared
+	probes := map[*source]context.CancelFunc{}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for {
-		want := map[job]bool{}
+		pages, asked := map[string][]*source{}, map[*source]bool{}
 		for _, s := range v.sources() {
 			if s.metrics != "" {
-				want[job{s, false}] = true
+				k := s.pageKey()
+				pages[k] = append(pages[k], s)
 			}
-			if s.health != "" {
-				want[job{s, true}] = true
+			asked[s] = s.health != ""
+		}
+		for k, j := range scrapes {
+			if !slices.Equal(j.sources, pages[k]) {
+				j.stop()
+				delete(scrapes, k)
 			}
 		}
-		for j, stop := range jobs {
-			if !want[j] {
-				stop()
-				delete(jobs, j)
-			}
-		}
-		for j := range want {
-			if jobs[j] != nil {
+		for k, sources := range pages {
+			if scrapes[k] != nil {
 				continue
 			}
 			ctx, stop := context.WithCancel(ctx)
-			jobs[j] = stop
-			wg.Go(func() {
-				if j.probe {
-					c.probeAll(ctx, j.source)
-				} else {
-					c.scrapeAll(ctx, j.source)
-				}
-			})
+			scrapes[k] = &scraping{sources, stop}
+			wg.Go(func() { c.scrapeAll(ctx, sources) })
+		}
+		for s, stop := range probes {
+			if !asked[s] {
+				stop()
+				delete(probes, s)
+			}
+		}
+		for s, ask := range asked {
+			if !ask || probes[s] != nil {
+				continue
+			}
+			ctx, stop := context.WithCancel(ctx)
+			probes[s] = stop
+			wg.Go(func() { c.probeAll(ctx, s) })
 		}
 		select {
 		case <-ctx.Done():
@@ -179,6 +186,22 @@ func (v *View) Run(ctx context.Context) error {
 		case <-v.sets:
 		}
 	}
+}
+
+// scraping is one page that is scraped, for all members that are on it.
+type scraping struct {
+	sources []*source
+	stop    context.CancelFunc
+}
+
+// pageKey is equal for members that are on one page, read in the same way.
+func (s *source) pageKey() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q", s.metrics)
+	for _, k := range slices.Sorted(maps.Keys(s.header)) {
+		fmt.Fprintf(&b, " %q %q", k, s.header[k])
+	}
+	return b.String()
 }
 
 func (v *View) sources() []*source {

@@ -36,55 +36,71 @@ func (h *history) restarted(p *page) bool {
 	return len(h.starts) > 1
 }
 
-// scrapeAll scrapes one member until ctx is done.
-func (c *client) scrapeAll(ctx context.Context, s *source) {
-	h := &history{count: -1}
-	cfg := &c.view.cfg.Scrape
-	c.every(ctx, cfg.Interval, c.scrapes, func() { c.scrape(ctx, s, h) })
+// scrapeAll scrapes one page, for all members that are on it, until ctx is done.
+func (c *client) scrapeAll(ctx context.Context, sources []*source) {
+	c.every(ctx, c.view.cfg.Scrape.Interval, c.scrapes, func() { c.scrape(ctx, sources) })
 }
 
-func (c *client) scrape(ctx context.Context, s *source, h *history) {
-	v, m := c.view, s.member
+func (c *client) scrape(ctx context.Context, sources []*source) {
+	v := c.view
 	cfg := &v.cfg.Scrape
 	v.mu.Lock()
-	m.peak = m.inFlight.Load()
+	for _, s := range sources {
+		s.member.peak = s.member.inFlight.Load()
+	}
 	v.mu.Unlock()
 
-	var p page
-	err := c.get(ctx, cfg.Timeout, s, s.metrics, "text/plain;version=0.0.4", func(body io.Reader) (err error) {
+	var f families
+	err := c.get(ctx, cfg.Timeout, sources[0], sources[0].metrics, "text/plain;version=0.0.4", func(body io.Reader) (err error) {
 		r := c.readers.Get().(*reader)
 		defer c.readers.Put(r)
-		p, err = r.read(body, cfg.MaxBody)
+		f, err = r.read(body, cfg.MaxBody)
 		return err
 	})
 	if ctx.Err() != nil {
 		return // it says nothing about the engine
 	}
-	// A page without the load may say that the engine was restarted all the same.
-	restarted := p.Dialect != noDialect && h.restarted(&p)
-	h.failed = err != nil
-	taken, changed := v.report(s, &p, err)
-	if taken && restarted {
-		v.Forget(m.id)
+	type result struct {
+		page page
+		err  error
 	}
-	if f := v.cfg.Trace.ScrapeChanged; f != nil && changed {
-		f(m.id, err)
+	ranks := map[string]result{} // each is read once, however many members it has
+	for _, s := range sources {
+		r := result{err: err}
+		if err == nil {
+			var ok bool
+			if r, ok = ranks[s.rank]; !ok {
+				r.page, r.err = f.page(s.rank)
+				ranks[s.rank] = r
+			}
+		}
+		restarted, changed := v.report(s, r.page, r.err)
+		if restarted {
+			v.Forget(s.member.id)
+		}
+		if f := v.cfg.Trace.ScrapeChanged; f != nil && changed {
+			f(s.member.id, r.err)
+		}
 	}
 }
 
 // report takes over what a scrape found, unless the member is another by now, and
-// says whether it began or ceased to fail.
-func (v *View) report(s *source, p *page, err error) (taken, changed bool) {
+// says whether its engine is another one than before, and whether the scrape
+// began or ceased to fail.
+func (v *View) report(s *source, p page, err error) (restarted, changed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	m := s.member
 	if m.gone || m.source != s {
 		return false, false
 	}
+	// A page without the load may say that the engine was restarted all the same.
 	if p.Dialect != noDialect {
+		restarted = m.history.restarted(&p)
 		p.read = v.now()
-		m.page.Store(p)
+		m.page.Store(&p)
 	}
+	m.history.failed = err != nil
 	if err == nil {
 		others := int64(p.Running) + int64(p.Waiting) - m.peak
 		v.putQueued(m, max(others, 0), max(p.read+v.cfg.Scrape.StaleAfter, time.Duration(1)))
@@ -95,5 +111,5 @@ func (v *View) report(s *source, p *page, err error) (taken, changed bool) {
 	} else {
 		m.trouble.Store(&err)
 	}
-	return true, (err != nil) != (old != nil)
+	return restarted, (err != nil) != (old != nil)
 }
