@@ -1,0 +1,419 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/vllmtest"
+)
+
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// ask makes a request's body.
+func ask(stream bool, tokens int, ms ...message) string {
+	m := map[string]any{"model": "m", "messages": ms, "max_tokens": tokens, "ignore_eos": true, "stream": stream}
+	if stream {
+		m["stream_options"] = map[string]any{"include_usage": true}
+	}
+	b, _ := json.Marshal(m)
+	return string(b)
+}
+
+func user(s string) message { return message{"user", s} }
+
+// content is the text of a stream.
+func content(t *testing.T, stream string) string {
+	t.Helper()
+	var text strings.Builder
+	if !strings.HasSuffix(stream, "data: [DONE]\n\n") {
+		t.Errorf("the stream does not end as one: %.200q", stream[max(0, len(stream)-200):])
+	}
+	for line := range strings.Lines(stream) {
+		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: ")
+		if !ok || data == "[DONE]" {
+			continue
+		}
+		var e struct {
+			Choices []struct{ Delta struct{ Content string } }
+		}
+		if err := json.Unmarshal([]byte(data), &e); err != nil {
+			t.Errorf("%v in %q", err, data)
+		}
+		for _, c := range e.Choices {
+			text.WriteString(c.Delta.Content)
+		}
+	}
+	return text.String()
+}
+
+func quick() vllmtest.Config { return vllmtest.Config{TimeScale: 0.05} }
+
+// conversations holds n conversations of several turns at once and returns how
+// many later turns went where the turn before had gone, and how many there were.
+func conversations(t *testing.T, c *http.Client, s *service, n, turns int) (stayed, later int) {
+	t.Helper()
+	s.take()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			ms := []message{{"system", fmt.Sprintf("You are assistant %d. %s", i, strings.Repeat(fmt.Sprintf("Rule %d. ", i), 100))}}
+			for turn := range turns {
+				ms = append(ms, user(fmt.Sprintf("Question %d?", turn)))
+				status, _, body, err := chat(t.Context(), c, ask(true, 20, ms...), http.Header{"X-Session-Id": {fmt.Sprint(i)}}, nil)
+				if status != 200 || err != nil {
+					t.Errorf("status %d, %v", status, err)
+					return
+				}
+				ms = append(ms, message{"assistant", content(t, body)})
+			}
+		})
+	}
+	wg.Wait()
+	s.idle(t)
+	where := map[string][]string{}
+	for _, e := range s.take() {
+		where[e.Prompt.Session] = append(where[e.Prompt.Session], e.Target.ID)
+	}
+	for _, ids := range where {
+		for i := range ids[1:] {
+			later++
+			if ids[i] == ids[i+1] {
+				stayed++
+			}
+		}
+	}
+	if later != n*(turns-1) {
+		t.Errorf("%d later turns were seen, want %d", later, n*(turns-1))
+	}
+	return stayed, later
+}
+
+func TestEnvoy(t *testing.T) {
+	const limit = 1 << 20
+	rs, ids := replicas(t, 4, quick())
+	s := serve(t, Config{MaxBody: limit / 2}, patience, ids...)
+	c := envoy(t, s.addr, ids, "33554432", fmt.Sprint(limit))
+
+	t.Run("a streaming chat", func(t *testing.T) {
+		s.take()
+		begun := 0
+		status, _, body, err := chat(t.Context(), c, ask(true, 40, user("Hello?")), nil, func() { begun = s.inFlight() })
+		if status != 200 || err != nil {
+			t.Fatalf("status %d, %v", status, err)
+		}
+		text := content(t, body)
+		s.idle(t)
+		done := s.take()
+		if len(done) != 1 {
+			t.Fatalf("%d requests ended, want 1", len(done))
+		}
+		e := done[0]
+		if e.Stage != router.Finished || e.Status != 200 || e.OutputTokens != 40 || e.PromptTokens == 0 || !strings.Contains(e.Reply, text) || text == "" {
+			t.Errorf("learned %+v of the reply %q", e.Outcome, text)
+		}
+		if begun == 0 {
+			t.Error("the first event came after the stream's end")
+		}
+		i := slices.Index(ids, e.Target.ID)
+		if n := rs[i].Stats().Finished; n != 1 {
+			t.Errorf("the named replica finished %d requests, want 1", n)
+		}
+	})
+	t.Run("conversations stay", func(t *testing.T) {
+		stayed, later := conversations(t, c, s, 8, 4)
+		t.Logf("%d of %d later turns stayed", stayed, later)
+		if stayed*10 < later*9 {
+			t.Errorf("%d of %d later turns stayed, want 9 of 10", stayed, later)
+		}
+	})
+	t.Run("the client goes away", func(t *testing.T) {
+		s.take()
+		before := aborted(rs)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, _, _, err := chat(ctx, c, ask(true, 50000, user("Go on and on.")), nil, cancel)
+		if err == nil {
+			t.Error("the stream ended by itself")
+		}
+		s.idle(t)
+		if done := s.take(); len(done) != 1 || done[0].Stage != router.Canceled {
+			t.Errorf("it ended as %+v", done)
+		}
+		eventually(t, "the replica's own end of the request", func() bool { return aborted(rs) > before })
+	})
+	t.Run("a body above the limit", func(t *testing.T) {
+		for name, n := range map[string]int{"the processor's": limit * 3 / 4, "Envoy's": 2 * limit} {
+			status, _, body, err := chat(t.Context(), c, ask(false, 1, user(strings.Repeat("x", n))), nil, nil)
+			if status != http.StatusRequestEntityTooLarge {
+				t.Errorf("above %s: status %d, %v: %.200s", name, status, err, body)
+			}
+		}
+		s.idle(t)
+	})
+	t.Run("a client's own endpoint", func(t *testing.T) {
+		status, _, _, err := chat(t.Context(), c, ask(false, 1, user("x")), http.Header{"X-Gateway-Destination-Endpoint": {"127.0.0.1:1"}}, nil)
+		if status != 200 || err != nil {
+			t.Errorf("status %d, %v", status, err)
+		}
+	})
+	t.Run("200 streams", func(t *testing.T) {
+		s.take()
+		var wg sync.WaitGroup
+		var peak atomic.Int64
+		for i := range 200 {
+			wg.Go(func() {
+				status, _, body, err := chat(t.Context(), c, ask(true, 30, user(fmt.Sprintf("%d: tell me more", i))), nil, func() {
+					peak.Store(max(peak.Load(), s.p.streams.Load()))
+				})
+				if status != 200 || err != nil {
+					t.Errorf("status %d, %v", status, err)
+					return
+				}
+				content(t, body)
+			})
+		}
+		wg.Wait()
+		s.idle(t)
+		for _, e := range s.take() {
+			if e.Stage != router.Finished {
+				t.Errorf("%s ended %v: %v", e.Target.ID, e.Stage, e.Err)
+			}
+		}
+		t.Logf("at most about %d at once", peak.Load())
+	})
+	t.Run("a replica dies", func(t *testing.T) { kill(t, c, s, rs, ids) })
+	s.idle(t)
+}
+
+func aborted(rs []*vllmtest.Server) (n uint64) {
+	for _, r := range rs {
+		n += r.Stats().Aborted
+	}
+	return n
+}
+
+// kill ends one of the replicas under load. A request fails where its client got
+// no success. A stream is cut, which no other replica can mend, where its header
+// had come: engines send that before the first token.
+func kill(t *testing.T, c *http.Client, s *service, rs []*vllmtest.Server, ids []string) {
+	s.take()
+	var failed, cut, good atomic.Int64
+	var wg sync.WaitGroup
+	dead, half := make(chan struct{}), make(chan struct{})
+	for i := range 16 {
+		wg.Go(func() {
+			for n := range 30 {
+				if i == 0 && n == 10 {
+					close(half)
+				}
+				if n == 20 {
+					<-dead // at least ten of each come after
+				}
+				stream := i%2 == 0
+				status, _, body, err := chat(t.Context(), c, ask(stream, 20, user(fmt.Sprintf("worker %d, question %d", i, n))), nil, nil)
+				switch {
+				case status == 200 && err == nil && (!stream || strings.HasSuffix(body, "[DONE]\n\n")):
+					good.Add(1)
+				case status == 200 && stream:
+					cut.Add(1)
+				default:
+					failed.Add(1)
+					t.Logf("status %d, %v: %.300s", status, err, body)
+				}
+			}
+		})
+	}
+	<-half
+	rs[0].Close()
+	close(dead)
+	wg.Wait()
+	s.idle(t)
+	t.Logf("failed requests: %d; cut streams: %d; good: %d", failed.Load(), cut.Load(), good.Load())
+	if failed.Load() > 0 {
+		t.Errorf("%d requests failed that another replica could have served", failed.Load())
+	}
+	var blamed, others int
+	for _, e := range s.take() {
+		switch {
+		case e.Stage != router.Failed:
+		case e.Target.ID == ids[0]:
+			blamed++
+		default:
+			others++
+		}
+	}
+	if blamed == 0 || others > 0 {
+		t.Errorf("the dead replica was blamed %d times, the others %d times", blamed, others)
+	}
+}
+
+// originalDst is the cluster that the README shows.
+func originalDst(t *testing.T) []string {
+	t.Helper()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(readme), "```yaml\n  - name: replicas\n")
+	block, _, ok2 := strings.Cut(block, "```")
+	if !ok || !ok2 {
+		t.Fatal("the README shows no cluster")
+	}
+	config, err := os.ReadFile("envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, was, ok := strings.Cut(string(config), "  - name: replicas\n")
+	was, _, ok2 = strings.Cut(was, "  - name: warmroute\n")
+	if !ok || !ok2 {
+		t.Fatal("envoy.yaml has no clusters replicas and warmroute")
+	}
+	return []string{was, block}
+}
+
+func TestEnvoyOriginalDst(t *testing.T) {
+	rs, ids := replicas(t, 4, quick())
+	s := serve(t, Config{Endpoints: 1, MaxLoad: 1, RetryAfter: 1500 * time.Millisecond}, patience, ids...)
+	c := envoy(t, s.addr, ids, originalDst(t)...)
+	for range 4 {
+		if stayed, later := conversations(t, c, s, 1, 4); stayed != later {
+			t.Errorf("%d of %d later turns stayed", stayed, later)
+		}
+	}
+	t.Run("all are full", func(t *testing.T) {
+		for _, r := range rs {
+			if err := r.SetFaults(vllmtest.Faults{Hang: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range rs {
+			wg.Go(func() { chat(ctx, c, ask(false, 1, user(fmt.Sprint(i))), nil, nil) })
+		}
+		eventually(t, "one request at each", func() bool {
+			n := 0
+			for _, st := range s.view.Snapshot() {
+				n += st.Target.Load.InFlight
+			}
+			return n == len(rs)
+		})
+		status, h, body, err := chat(t.Context(), c, ask(false, 1, user("one more")), nil, nil)
+		if status != http.StatusTooManyRequests || h.Get("Retry-After") != "2" || !strings.Contains(body, `"error"`) {
+			t.Errorf("status %d, Retry-After %q, %v: %s", status, h.Get("Retry-After"), err, body)
+		}
+		cancel()
+		wg.Wait()
+		s.idle(t)
+	})
+	t.Run("none is ready", func(t *testing.T) {
+		for _, id := range ids {
+			if err := s.view.SetUnhealthy(id, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		status, _, body, err := chat(t.Context(), c, ask(false, 1, user("anybody?")), nil, nil)
+		if status != http.StatusServiceUnavailable || !strings.Contains(body, "router_error") {
+			t.Errorf("status %d, %v: %s", status, err, body)
+		}
+		s.idle(t)
+	})
+}
+
+// A data plane of the Gateway API streams both bodies through the processor and
+// names a subset.
+func TestEnvoyFullDuplex(t *testing.T) {
+	rs, ids := replicas(t, 4, quick())
+	s := serve(t, Config{}, patience, ids...)
+	c := envoy(t, s.addr, ids,
+		"request_body_mode: BUFFERED", "request_body_mode: FULL_DUPLEX_STREAMED, request_trailer_mode: SEND",
+		"response_body_mode: STREAMED", "response_body_mode: FULL_DUPLEX_STREAMED",
+		"failure_mode_allow: true", "failure_mode_allow: false",
+		"          - name: envoy.filters.http.ext_proc\n", fmt.Sprintf(`          - name: envoy.filters.http.set_metadata
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
+              metadata: [{ metadata_namespace: envoy.lb.subset_hint, value: { x-gateway-destination-endpoint-subset: [%q, %q] } }]
+          - name: envoy.filters.http.ext_proc
+`, ids[1], ids[3]))
+	if stayed, later := conversations(t, c, s, 4, 4); stayed*10 < later*9 {
+		t.Errorf("%d of %d later turns stayed", stayed, later)
+	}
+	long := strings.Repeat("A long document. ", 20000)
+	status, _, body, err := chat(t.Context(), c, ask(false, 5, user(long)), nil, nil)
+	if status != 200 || err != nil {
+		t.Errorf("a long body: status %d, %v: %.200s", status, err, body)
+	}
+	s.idle(t)
+	if done := s.take(); len(done) != 1 || !strings.Contains(done[0].Prompt.Text, long) || done[0].PromptTokens == 0 {
+		t.Errorf("of a long body, %d requests ended", len(done))
+	}
+	for i, r := range rs {
+		if n := r.Stats().Requests; (n > 0) != (i == 1 || i == 3) {
+			t.Errorf("replica %d of 4 had %d requests, although the subset is the second and the fourth", i+1, n)
+		}
+	}
+}
+
+// Without a processor Envoy goes on, as failure_mode_allow has it.
+func TestEnvoyOutlivesProcessor(t *testing.T) {
+	_, ids := replicas(t, 4, quick())
+	s := serve(t, Config{}, time.Millisecond, ids...)
+	c := envoy(t, s.addr, ids)
+	stopped := make(chan struct{})
+	status, _, body, err := chat(t.Context(), c, ask(true, 400, user("Go on.")), nil, func() {
+		go func() { defer close(stopped); s.stop() }()
+	})
+	<-stopped
+	if status != 200 || err != nil {
+		t.Errorf("a stream under way: status %d, %v", status, err)
+	}
+	content(t, body)
+	s.idle(t)
+	if status, _, body, err := chat(t.Context(), c, ask(false, 5, user("Hello?")), nil, nil); status != 200 || err != nil {
+		t.Errorf("a new request: status %d, %v: %s", status, err, body)
+	}
+}
+
+// The added latency is logged; it is for people to judge.
+func TestEnvoyLatency(t *testing.T) {
+	_, ids := replicas(t, 4, vllmtest.Config{Instant: true, ReplyTokens: 20})
+	s := serve(t, Config{}, patience, ids...)
+	with := envoy(t, s.addr, ids)
+	config, err := os.ReadFile("envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, filter, _ := strings.Cut(string(config), "          - name: envoy.filters.http.ext_proc\n")
+	filter, _, _ = strings.Cut(filter, "          - name: envoy.filters.http.router\n")
+	without := envoy(t, s.addr, ids, "          - name: envoy.filters.http.ext_proc\n"+filter, "")
+	var took [2][]time.Duration
+	body := ask(true, 20, user(strings.Repeat("A prompt of some four thousand bytes. ", 105)))
+	for range 300 {
+		for i, c := range []*http.Client{with, without} {
+			start := time.Now()
+			if status, _, _, err := chat(t.Context(), c, body, nil, nil); status != 200 || err != nil {
+				t.Fatalf("status %d, %v", status, err)
+			}
+			took[i] = append(took[i], time.Since(start))
+		}
+	}
+	s.idle(t)
+	for i := range took {
+		slices.Sort(took[i])
+	}
+	a, b := took[0][150], took[1][150]
+	t.Logf("p50 at one client: %v with the processor, %v without (round robin): %v added", a, b, a-b)
+}
