@@ -1,0 +1,230 @@
+package scorer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/leastwork"
+	"github.com/warmroute/router/strategy/roundrobin"
+	"github.com/warmroute/router/vllmtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[T any](t testing.TB) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func plugin(t testing.TB, s router.Strategy) *Plugin {
+	t.Helper()
+	return must[*Plugin](t)(New(s))
+}
+
+func targets(ids ...string) []router.Target {
+	var out []router.Target
+	for _, id := range ids {
+		out = append(out, router.Target{ID: id, Load: router.Load{Known: true}})
+	}
+	return out
+}
+
+var long = router.Prompt{Text: strings.Repeat("all work and no play ", 100)}
+
+func TestNew(t *testing.T) {
+	if _, err := New(struct{ router.Strategy }{}); err == nil {
+		t.Error("a strategy that explains nothing was taken")
+	}
+}
+
+func TestFilter(t *testing.T) {
+	all := targets("a", "b", "c")
+	all[1].State = router.Cooling
+	got := plugin(t, must[*leastwork.Strategy](t)(leastwork.New(leastwork.Config{}))).Filter(all)
+	if diff := cmp.Diff([]router.Target{all[0], all[2]}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestScores holds for every strategy: one score for each endpoint, in their order,
+// 0 to 1, and the greatest where the strategy itself would go.
+func TestScores(t *testing.T) {
+	for name, s := range map[string]router.Strategy{
+		"least_work":  must[*leastwork.Strategy](t)(leastwork.New(leastwork.Config{})),
+		"cache_aware": must[*cacheaware.Strategy](t)(cacheaware.New(cacheaware.Config{})),
+		"round_robin": must[*roundrobin.Strategy](t)(roundrobin.New(roundrobin.Config{})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := plugin(t, s)
+			all := targets("a", "b", "c", "d")
+			all[0].State = router.Unhealthy
+			c := p.Chosen(t.Context(), long, all[2])
+			c.FirstToken()
+			c.Ended(router.Outcome{Stage: router.Finished})
+			scores := p.Score(t.Context(), long, all)
+			d, err := s.Pick(t.Context(), long, all)
+			if err != nil || len(scores) != len(all) {
+				t.Fatal(scores, err)
+			}
+			for i, e := range all {
+				if scores[i] < 0 || scores[i] > 1 || e.State != router.Ready && scores[i] != 0 {
+					t.Errorf("%s: %v", e.ID, scores[i])
+				}
+				if e.ID != d.Target.ID && name != "round_robin" && scores[i] >= scores[index(all, d.Target.ID)] {
+					t.Errorf("scores %v, but the strategy takes %s", scores, d.Target.ID)
+				}
+			}
+			if name != "round_robin" && d.Target.ID != "c" {
+				t.Errorf("%s was taken, c is warm", d.Target.ID)
+			}
+			if name == "round_robin" && scores[index(all, d.Target.ID)] != 1 {
+				t.Errorf("scores %v, but it is the turn of %s", scores, d.Target.ID)
+			}
+		})
+	}
+}
+
+func index(ts []router.Target, id string) int {
+	for i := range ts {
+		if ts[i].ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestTakenBack: what failed before its first token teaches nothing, and Gone
+// forgets.
+func TestTakenBack(t *testing.T) {
+	p := plugin(t, must[*leastwork.Strategy](t)(leastwork.New(leastwork.Config{})))
+	all := targets("a", "b")
+	cached := func() int {
+		c := p.explainer.Explain(t.Context(), long, all[:1], nil)
+		return c[0].Cached
+	}
+	p.Chosen(t.Context(), long, all[0]).Ended(router.Outcome{Stage: router.Failed})
+	if n := cached(); n != 0 {
+		t.Errorf("%d bytes cached after a failure", n)
+	}
+	c := p.Chosen(t.Context(), long, all[0])
+	c.FirstToken()
+	c.Ended(router.Outcome{Status: 500})            // no Stage
+	c.Ended(router.Outcome{Stage: router.Finished}) // does nothing
+	c.FirstToken()                                  // nor does this
+	if n := cached(); n != len(long.Text) || c.stage != router.Failed {
+		t.Errorf("%d bytes cached, %v", n, c.stage)
+	}
+	p.Gone("a")
+	if n := cached(); n != 0 {
+		t.Errorf("%d bytes cached where it is gone", n)
+	}
+}
+
+func chat(text string, stream bool) string {
+	return fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"stream":%t}`, text, stream)
+}
+
+func newLeastWork(t testing.TB) router.Strategy {
+	return must[*leastwork.Strategy](t)(leastwork.New(leastwork.Config{}))
+}
+
+func TestConversationStays(t *testing.T) {
+	s, replicas := newScheduler(t, 4, vllmtest.Config{TimeScale: 0.001, ReplyTokens: 20}, newLeastWork(t))
+	text := strings.Repeat("all work and no play ", 200)
+	for range 6 {
+		if err := s.serve(t.Context(), chat(text, false)); err != nil {
+			t.Fatal(err)
+		}
+		text += "and another turn of it "
+	}
+	used := 0
+	for _, r := range replicas {
+		if s := r.Stats(); s.Requests > 0 {
+			used++
+		}
+	}
+	if used != 1 {
+		t.Errorf("one conversation went to %d replicas", used)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	s, replicas := newScheduler(t, 1, vllmtest.Config{ReplyTokens: 4000}, newLeastWork(t))
+	if err := replicas[0].SetFaults(vllmtest.Faults{Hang: true}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.serve(ctx, chat("x", true)) }()
+	for s.fleet.Snapshot()[0].Target.Load.InFlight != 1 {
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		default:
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestKill kills one of four replicas under load. A request whose reply had not
+// begun must not fail; one in the midst of its reply can be saved by nobody.
+func TestKill(t *testing.T) {
+	s, replicas := newScheduler(t, 4, vllmtest.Config{TimeScale: 0.05, ReplyTokens: 20}, newLeastWork(t))
+	var sent, failed, broke, again atomic.Int64
+	s.again = func() { again.Add(1) }
+	const clients, each = 8, 30
+	var wg sync.WaitGroup
+	for c := range clients {
+		wg.Go(func() {
+			text := strings.Repeat(fmt.Sprintf("client %d says ", c), 40)
+			for i := range each {
+				if sent.Add(1) == clients*each/3 {
+					replicas[1].SetFaults(vllmtest.Faults{Refuse: true})
+					replicas[1].Restart()
+				}
+				text += fmt.Sprint(" turn ", i)
+				switch err := s.serve(t.Context(), chat(text, c%2 == 0)); {
+				case err == nil:
+				case errors.Is(err, errBegun):
+					broke.Add(1)
+				default:
+					failed.Add(1)
+					t.Log(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("scorer: one of four killed: %d requests, %d failed that another could serve, %d broke off in the midst", sent.Load(), failed.Load(), broke.Load())
+	if failed.Load() != 0 || replicas[1].Stats().Restarts != 1 || again.Load() == 0 {
+		t.Errorf("%d failed, %d sent again", failed.Load(), again.Load())
+	}
+}
+
+// TestAddedLatency logs what the plug-in adds at one client, beside the same
+// scheduler without it, in turns.
+func TestAddedLatency(t *testing.T) {
+	cfg := vllmtest.Config{Instant: true, ReplyTokens: 20}
+	without, _ := newScheduler(t, 4, cfg, nil)
+	with, _ := newScheduler(t, 4, cfg, newLeastWork(t))
+	d := p50(t, 400, chat(strings.Repeat("all work and no play ", 700), true), without, with)
+	t.Logf("scorer: p50 at one client: %v without, %v with, added %v", d[0], d[1], d[1]-d[0])
+}
