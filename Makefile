@@ -7,7 +7,7 @@ BIN      := $(CURDIR)/.cache/bin
 # Modules of their own, so that what they need never reaches an importer.
 NESTED    = $(filter-out tools,$(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod')))
 
-.PHONY: demo test check bench peers race fuzz purego tools deps
+.PHONY: demo test check bench peers live race fuzz purego tools deps
 
 demo:
 	CGO_ENABLED=0 $(GO) run -tags purego ./examples/gateway -demo
@@ -53,3 +53,10 @@ bench:
 peers:
 	$(GO) build -o $(BIN)/peers ./bench/peers
 	$(BIN)/peers $(PEERS)
+
+# Two real engines on this machine's processor, and what the gateway predicts of
+# their caches; see bench/live. Not part of test: it says first what it needs.
+# LIVE_PYTHON names a Python 3.11 to 3.14 other than python3.
+live:
+	CGO_ENABLED=0 $(GO) build -tags purego -o $(BIN)/live ./bench/live
+	$(BIN)/live $(LIVE)

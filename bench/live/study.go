@@ -1,0 +1,324 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Strategies of the gateway.
+const (
+	precise    = "precise_cache_aware"
+	approx     = "cache_aware"
+	roundRobin = "round_robin"
+)
+
+// study is one run.
+type study struct {
+	fleet     *fleet
+	witnesses witnesses
+	think     time.Duration // between a reply, or a later event, and the next request
+	per       int           // conversations of a wave
+	out       io.Writer
+
+	requests []*exchange          // through precise_cache_aware, in order
+	started  map[string]time.Time // when an engine was started again
+	phases   []string             // in order
+	misses   []miss
+	tallies  map[string]*tally
+	total    tally // with think time
+}
+
+type miss struct {
+	x      *exchange
+	cause  cause
+	detail string
+}
+
+func newStudy(f *fleet, think time.Duration, per int, out io.Writer) (*study, error) {
+	s := &study{fleet: f, think: think, per: per, out: out, started: make(map[string]time.Time), tallies: make(map[string]*tally)}
+	for _, e := range f.engines {
+		w, err := newWitness(e)
+		if err != nil {
+			return nil, err
+		}
+		s.witnesses = append(s.witnesses, w)
+	}
+	return s, nil
+}
+
+// watch runs the witnesses until ctx ends, and then returns.
+func (s *study) watch(ctx context.Context) (wait func()) {
+	done := make(chan struct{})
+	for _, w := range s.witnesses {
+		go func() {
+			w.sub.Run(ctx)
+			done <- struct{}{}
+		}()
+	}
+	return func() {
+		for range s.witnesses {
+			<-done
+		}
+	}
+}
+
+// ask sends body with a think time before and after, and judges the prediction as
+// one of phase.
+func (s *study) ask(ctx context.Context, phase string, body []byte, think time.Duration) (*exchange, error) {
+	live := make(map[string]bool)
+	for _, w := range s.witnesses {
+		live[w.id] = w.live()
+	}
+	x, err := send(ctx, s.fleet.url, body)
+	if err != nil {
+		return nil, err
+	}
+	w := s.witnesses.of(x.target)
+	if w == nil {
+		return nil, fmt.Errorf("a reply of an unknown target %q", x.target)
+	}
+	x.phase, x.live = phase, live[x.target]
+	if think > 0 || x.judged() && !x.exact() { // else the cause cannot be told
+		if err := s.witnesses.quiet(ctx, x.end, max(think, 100*time.Millisecond)); err != nil {
+			return nil, err
+		}
+	}
+	m := miss{x: x}
+	if x.judged() && !x.exact() {
+		if m.cause, m.detail, err = explain(x, w.arrivals(), s.requests, s.started[x.target]); err != nil {
+			return nil, err
+		}
+		s.misses = append(s.misses, m)
+		say("  request %d: predicted %d, reported %d of %d tokens: %s (%s)", len(s.requests)+1, x.predicted, x.reported, len(x.tokens), m.cause, m.detail)
+	}
+	t := s.tallies[phase]
+	if t == nil {
+		t = &tally{}
+		s.tallies[phase] = t
+		s.phases = append(s.phases, phase)
+	}
+	t.add(x, m.cause)
+	if think > 0 {
+		s.total.add(x, m.cause)
+	}
+	s.requests = append(s.requests, x)
+	return x, s.witnesses.err()
+}
+
+// play sends the next n requests of w as they depend on the replies.
+func (s *study) play(ctx context.Context, phase string, w *wave, n int) error {
+	say("%s: %d requests", phase, n)
+	for range n {
+		body, err := w.body()
+		if err != nil {
+			return err
+		}
+		x, err := s.ask(ctx, phase, body, s.think)
+		if err != nil {
+			return fmt.Errorf("%s: %w", phase, err)
+		}
+		w.done(x.text)
+	}
+	return nil
+}
+
+// Names of the phases.
+const (
+	phaseChats   = "chats, with evictions"
+	phaseGateway = "after the gateway was started again"
+	phaseReset   = "after reset_prefix_cache on both"
+	phaseDown    = "one engine killed"
+	phaseUp      = "after that engine was started again"
+	phaseHaste   = "the chats again, without the wait"
+)
+
+// exactness plays chats and everything that happens to a fleet, and returns the
+// waves of the first phase.
+func (s *study) exactness(ctx context.Context) ([]*wave, error) {
+	if err := s.fleet.startGateway(ctx, precise); err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
+	var chats []*wave
+	for i := range 3 {
+		w := newWave(uint64(i+1), s.per)
+		if err := s.play(ctx, phaseChats, w, w.left()); err != nil {
+			return nil, err
+		}
+		chats = append(chats, w)
+	}
+	// Each of the others happens in the middle of chats.
+	w := newWave(4, s.per)
+	if err := s.play(ctx, phaseChats, w, w.left()/2); err != nil {
+		return nil, err
+	}
+	if err := s.fleet.stopGateway(); err != nil {
+		return nil, err
+	}
+	if err := s.fleet.startGateway(ctx, precise); err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.play(ctx, phaseGateway, w, w.left()); err != nil {
+		return nil, err
+	}
+	w = newWave(5, s.per)
+	if err := s.play(ctx, phaseChats, w, w.left()/2); err != nil {
+		return nil, err
+	}
+	if err := s.fleet.resetCaches(ctx, false); err != nil {
+		return nil, err
+	}
+	if err := s.play(ctx, phaseReset, w, w.left()); err != nil {
+		return nil, err
+	}
+	w = newWave(6, s.per)
+	if err := s.play(ctx, phaseChats, w, w.left()/3); err != nil {
+		return nil, err
+	}
+	victim := s.fleet.engines[0]
+	if err := victim.p.kill(); err != nil {
+		return nil, err
+	}
+	if err := s.play(ctx, phaseDown, w, w.left()/2); err != nil {
+		return nil, err
+	}
+	s.started[victim.url()] = time.Now()
+	if err := s.fleet.startEngine(victim); err != nil {
+		return nil, err
+	}
+	if err := s.fleet.ready(ctx, victim); err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
+	return chats, s.play(ctx, phaseUp, w, w.left())
+}
+
+// settle gives subscribers, the gateway's and ours, time to connect and to replay.
+func (s *study) settle(ctx context.Context) error {
+	return s.witnesses.quiet(ctx, time.Now(), 3*time.Second)
+}
+
+// again empties the caches and sends chats to a new gateway as they were recorded.
+func (s *study) again(ctx context.Context, strategy, phase string, chats []*wave) (*tally, error) {
+	if err := s.fleet.stopGateway(); err != nil {
+		return nil, err
+	}
+	if err := s.fleet.resetCaches(ctx, true); err != nil {
+		return nil, err
+	}
+	if err := s.fleet.startGateway(ctx, strategy); err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
+	say("%s: the same chats", strategy)
+	var t tally
+	for _, w := range chats {
+		for _, b := range w.bodies {
+			var x *exchange
+			var err error
+			if phase != "" {
+				x, err = s.ask(ctx, phase, b, 0)
+			} else {
+				x, err = send(ctx, s.fleet.url, b)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", strategy, err)
+			}
+			t.add(x, "")
+		}
+	}
+	return &t, nil
+}
+
+// run does all of it and prints the tables, of what there is where it fails. It
+// returns an error where the predictions are not good enough.
+func (s *study) run(ctx context.Context) (err error) {
+	rows := [][]string{{"strategy", "requests", "tokens cached"}}
+	defer func() {
+		s.report(rows)
+		if err == nil && !s.total.enough() {
+			err = errors.New("less than 99% of the predictions are exact")
+		}
+	}()
+	chats, err := s.exactness(ctx)
+	if err != nil {
+		return err
+	}
+	row := func(name string, t *tally) {
+		rows = append(rows, []string{name, fmt.Sprint(t.requests), share(t.cached, t.tokens)})
+	}
+	var waited tally
+	for _, x := range s.requests[:recorded(chats)] {
+		waited.add(x, "")
+	}
+	row(precise+", with the wait", &waited)
+	for _, r := range []struct{ strategy, phase, name string }{
+		{precise, phaseHaste, precise + ", without it"}, {approx, "", approx}, {roundRobin, "", roundRobin},
+	} {
+		t, err := s.again(ctx, r.strategy, r.phase, chats)
+		if err != nil {
+			return err
+		}
+		row(r.name, t)
+	}
+	return nil
+}
+
+func recorded(chats []*wave) int {
+	n := 0
+	for _, w := range chats {
+		n += len(w.bodies)
+	}
+	return n
+}
+
+func (s *study) report(comparison [][]string) {
+	lines := [][]string{phaseHead}
+	for _, p := range s.phases {
+		if p != phaseHaste {
+			lines = append(lines, s.tallies[p].row(p))
+		}
+	}
+	lines = append(lines, s.total.row("all of these"))
+	if t := s.tallies[phaseHaste]; t != nil {
+		lines = append(lines, t.row(phaseHaste))
+	}
+	fmt.Fprintln(s.out)
+	writeTable(s.out, lines)
+	for _, p := range s.phases {
+		t := s.tallies[p]
+		for _, r := range slices.Sorted(maps.Keys(t.reasons)) {
+			fmt.Fprintf(s.out, "- not judged, %s: %d with the reason %s\n", p, t.reasons[r], r)
+		}
+	}
+	fmt.Fprintln(s.out)
+	if len(s.misses) == 0 {
+		fmt.Fprintln(s.out, "No prediction missed.")
+	}
+	for _, p := range s.phases {
+		t := s.tallies[p]
+		causes := slices.SortedFunc(maps.Keys(t.causes), func(a, b cause) int {
+			return cmp.Or(cmp.Compare(t.causes[b], t.causes[a]), cmp.Compare(a, b))
+		})
+		for _, c := range causes {
+			fmt.Fprintf(s.out, "- missed, %s: %d, %s\n", p, t.causes[c], c)
+		}
+	}
+	fmt.Fprintln(s.out)
+	writeTable(s.out, comparison)
+}
