@@ -1,0 +1,156 @@
+package lmcache
+
+import (
+	"cmp"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/warmroute/router"
+)
+
+// State is what is known of a provider. The zero State is Unknown.
+type State uint8
+
+// The states. All but Available and Unavailable are neutral.
+const (
+	Unknown     State = iota // not polled yet, or no provider
+	Available                // its cache can be used
+	Unavailable              // it says that its cache cannot be used
+	Failed                   // the last poll failed
+	Stale                    // the last answer is too old
+)
+
+// Neutral reports whether nothing is known in state s.
+func (s State) Neutral() bool { return s != Available && s != Unavailable }
+
+// String returns the state's name in snake case, fit for a metric label.
+func (s State) String() string {
+	switch s {
+	case Unknown:
+		return "unknown"
+	case Available:
+		return "available"
+	case Unavailable:
+		return "unavailable"
+	case Failed:
+		return "failed"
+	case Stale:
+		return "stale"
+	}
+	return "state_" + strconv.Itoa(int(s))
+}
+
+// Status is what is known of one provider.
+type Status struct {
+	ID       string
+	Endpoint string // without a password and a query
+	State    State
+	// Free is the share of the cache that is free, 0..1; 0 where the cache is
+	// Unavailable, NaN where the State is neutral.
+	Free float64
+	// Occupancy is what the last good answer said, clamped to 0..1, and Kind what
+	// that was. NaN and "" where there was none.
+	Occupancy float64
+	Kind      Kind
+	// At is when that answer came, zero where there was none, and Age how long ago
+	// that is.
+	At  time.Time
+	Age time.Duration
+	// Err is why the last poll failed, nil where it did not. Failures counts those
+	// that failed since the last good one.
+	Err      error
+	Failures int
+}
+
+// status is what a source publishes. It is not changed afterwards.
+type status struct {
+	state     State
+	kind      Kind
+	occupancy float64
+	at        time.Time // zero: there was no good answer
+	err       error
+	failures  int
+}
+
+// free returns the free share of a cache of kind k.
+func free(k Kind, occupancy, watermark float64) float64 {
+	if k == KindOccupancy {
+		return 1 - occupancy
+	}
+	return max(0, 1-occupancy/watermark)
+}
+
+// now returns what is known at the given time and what the strategy is told.
+func (s *source) now(at time.Time) (*status, State, float64) {
+	st := s.status.Load()
+	switch {
+	case st.state.Neutral():
+		return st, st.state, math.NaN()
+	case at.Sub(st.at) >= s.Stale:
+		return st, Stale, math.NaN()
+	case st.state == Unavailable:
+		return st, Unavailable, -1
+	}
+	return st, Available, free(st.kind, st.occupancy, s.Watermark)
+}
+
+// Free sets dst[i] to what is known of the cache of targets[i] by its ID: the
+// share of it that is free, 0..1; less than 0 where it says that it cannot be
+// used; NaN where nothing is known. dst is at least as long as targets. It
+// does not allocate, wait or do I/O.
+func (p *Poller) Free(targets []router.Target, dst []float64) {
+	t, at := p.table.Load(), time.Now()
+	for i := range targets {
+		dst[i] = math.NaN()
+		if s := t.byID[targets[i].ID]; s != nil {
+			_, _, dst[i] = s.now(at)
+		}
+	}
+}
+
+// Status returns what is known of the provider with this ID; of one that is not
+// polled, a Status that is Unknown.
+func (p *Poller) Status(id string) Status {
+	if s := p.table.Load().byID[id]; s != nil {
+		return s.at(time.Now())
+	}
+	return Status{ID: id, Free: math.NaN(), Occupancy: math.NaN()}
+}
+
+// Snapshot returns what is known of all providers, by ID.
+func (p *Poller) Snapshot() []Status {
+	t, at := p.table.Load(), time.Now()
+	all := make([]Status, len(t.list))
+	for i, s := range t.list {
+		all[i] = s.at(at)
+	}
+	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+func (s *source) at(at time.Time) Status {
+	st, state, free := s.now(at)
+	out := Status{
+		ID: s.ID, Endpoint: redacted(s.Endpoint), State: state, Free: free,
+		Occupancy: math.NaN(), Kind: st.kind, At: st.at, Err: st.err, Failures: st.failures,
+	}
+	if state == Unavailable {
+		out.Free = 0
+	}
+	if !st.at.IsZero() {
+		out.Occupancy, out.Age = st.occupancy, max(at.Sub(st.at), 0)
+	}
+	return out
+}
+
+func redacted(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return ""
+	}
+	u.RawQuery, u.Fragment = "", ""
+	return u.Redacted()
+}
