@@ -64,6 +64,7 @@ var rules = []rule{
 	{".", nil},
 	{"trie", nil},
 	{"prompt", nil},
+	{"prompt/tokenize", []string{"prompt", "egress"}},
 	{"egress", nil},
 	{"kvindex", nil},
 	{"kvindex/zmqsub", []string{"kvindex", "egress"}},
