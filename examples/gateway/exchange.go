@@ -25,6 +25,7 @@ type exchange struct {
 	in     *body
 	header http.Header // for the targets
 	lease  *router.Lease
+	tokens tokenUse
 }
 
 // attempt is what one target is asked. Its first read bytes are in buf.read[:n].

@@ -17,6 +17,7 @@ import (
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/pipeline"
 	"github.com/warmroute/router/strategy/poweroftwo"
+	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/strategy/random"
 	"github.com/warmroute/router/strategy/roundrobin"
 )
@@ -26,6 +27,7 @@ import (
 type choice struct {
 	strategy  string
 	leastWork leastwork.Config
+	precise   *precise // nil: precise_cache_aware without an index
 }
 
 // strategies makes the strategies that can be chosen.
@@ -36,8 +38,14 @@ var strategies = map[string]func(choice) (router.Strategy, error){
 	leastwork.Name:      func(c choice) (router.Strategy, error) { return leastwork.New(c.leastWork) },
 	pipeline.Name:       func(choice) (router.Strategy, error) { return pipeline.New(pipeline.Config{}) },
 	poweroftwo.Name:     func(choice) (router.Strategy, error) { return poweroftwo.New(poweroftwo.Config{}) },
-	random.Name:         func(choice) (router.Strategy, error) { return random.New(random.Config{}) },
-	roundrobin.Name:     func(choice) (router.Strategy, error) { return roundrobin.New(roundrobin.Config{}) },
+	precisecacheaware.Name: func(c choice) (router.Strategy, error) {
+		if c.precise != nil {
+			return c.precise.strategy, nil
+		}
+		return precisecacheaware.New(precisecacheaware.Config{})
+	},
+	random.Name:     func(choice) (router.Strategy, error) { return random.New(random.Config{}) },
+	roundrobin.Name: func(choice) (router.Strategy, error) { return roundrobin.New(roundrobin.Config{}) },
 }
 
 func strategyNames() string {
@@ -57,11 +65,16 @@ type targets []loadview.Member
 
 // String is for package flag.
 func (t *targets) String() string {
+	return strings.Join(t.ids(), " ")
+}
+
+// ids returns the targets' names.
+func (t targets) ids() []string {
 	var s []string
-	for _, m := range *t {
+	for _, m := range t {
 		s = append(s, m.ID)
 	}
-	return strings.Join(s, " ")
+	return s
 }
 
 // Set adds a target: URL or URL=weight.
@@ -132,5 +145,8 @@ func newRouter(c choice, members []loadview.Member, view loadview.Config, o rout
 		return nil, nil, err
 	}
 	r = router.New(s, v, o)
+	if c.precise != nil {
+		c.precise.forget = r.Forget
+	}
 	return r, v, v.Set(members)
 }

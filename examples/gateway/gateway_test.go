@@ -15,6 +15,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/strategy/roundrobin"
 )
 
@@ -35,6 +36,10 @@ type rigConfig struct {
 	strategy string // round_robin where empty
 	options  router.Options
 	view     loadview.Config
+
+	events    kvEvents // for each upstream: precise_cache_aware
+	mode      string   // of tokens; tokensHeader where empty
+	precisely precisecacheaware.Config
 }
 
 func newRig(t *testing.T, c rigConfig, upstreams ...string) *rig {
@@ -58,18 +63,45 @@ func newRig(t *testing.T, c rigConfig, upstreams ...string) *rig {
 		g.outcomes = append(g.outcomes, o)
 		g.prompts = append(g.prompts, d.Prompt)
 	}}
-	r, v, err := newRouter(choice{strategy: c.strategy}, ms, c.view, c.options)
+	if c.Log == nil {
+		c.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	chosen := choice{strategy: c.strategy}
+	if c.events != nil {
+		chosen.strategy = precisecacheaware.Name
+		if c.mode != "" {
+			c.precisely.Fallback = precisecacheaware.FallbackText
+		}
+		p, err := newPrecise(c.precisely, targets(ms).ids(), c.events, "", c.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chosen.precise, c.precise = p, p
+	}
+	r, v, err := newRouter(chosen, ms, c.view, c.options)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c.mode != "" {
+		if c.tokens, err = newTokenSource(c.mode, v, c.Log); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.tokens.close)
+	}
+	if c.precise != nil {
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.precise.run(ctx)
+		}()
+		t.Cleanup(func() { stop(); <-ended })
 	}
 	c.Router, g.view = r, v
 	if c.Transport == nil {
 		tr := NewTransport()
 		t.Cleanup(tr.CloseIdleConnections)
 		c.Transport = tr
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	if g.h, err = NewHandler(c.Config); err != nil {
 		t.Fatal(err)

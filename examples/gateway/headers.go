@@ -18,6 +18,8 @@ const (
 	headerReason   = "X-Warmroute-Reason"   // why it was chosen, as router.Reason
 	headerCached   = "X-Warmroute-Cached"   // share of the prompt believed cached there, 0 to 1
 	headerAttempts = "X-Warmroute-Attempts" // how many targets the request was sent to
+	// Tokens believed cached there; only where the prompt's tokens are known.
+	headerCachedTokens = "X-Warmroute-Cached-Tokens"
 )
 
 // hop tells the headers that belong to one connection (RFC 9110, section 7.6.1)
@@ -88,6 +90,10 @@ func tellChoice(h http.Header, l *router.Lease) {
 	v := [...]string{d.Target.ID, string(d.Reason), cached, strconv.Itoa(l.Attempt())}
 	for i, k := range [...]string{headerTarget, headerReason, headerCached, headerAttempts} {
 		h[k] = v[i : i+1 : i+1]
+	}
+	delete(h, headerCachedTokens) // a target's own says nothing about this choice
+	if d.Unit == router.Tokens {
+		h.Set(headerCachedTokens, strconv.Itoa(d.Cached))
 	}
 }
 

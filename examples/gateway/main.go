@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
 func main() {
@@ -50,6 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fs      = flag.NewFlagSet("gateway", flag.ContinueOnError)
 		listen  = fs.String("listen", "127.0.0.1:8080", "`address` to listen on")
 		chosen  choice
+		events  kvEvents
 		demo    = fs.Bool("demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
 		maxText = fs.Int("max-text", 0, "`bytes` of a prompt that are matched (0: all)")
 	)
@@ -61,6 +64,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs.Float64Var(&chosen.leastWork.ContextWeight, "context-weight", 0, "least_work: what a token of context in flight costs (0: 0.2)")
 	fs.Float64Var(&chosen.leastWork.Agree, "agree", 0, "least_work: the share of the cost that several gateways may give to choose alike (0: none)")
 	fs.Var(&members, "target", "`URL[=weight]` of a replica; give one for each")
+	fs.Var(&events, "kv-events", "`EVENTS[,REPLAY]`: where a replica publishes its KV events, tcp://host:port each; give one for each -target, in the same order")
+	topic := fs.String("kv-topic", "", "what the `topics` of KV events begin with (empty: any)")
+	mode := fs.String("tokens", tokensHeader, "where token ids come from, beside prompts of ids and the header: `header` (nowhere else), memo or tokenize")
 	fs.IntVar(&options.Attempts, "attempts", 3, "most targets that one request is sent to")
 	fs.BoolVar(&options.FailOpen, "fail-open", false, "where no target is ready, try one that is not instead of answering 503")
 	fs.Int64Var(&c.MaxBody, "max-body", 32<<20, "most `bytes` of one request body")
@@ -89,11 +95,33 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case *scrape < 0 || *probe < 0:
 		return errors.New("-scrape or -probe is negative")
 	}
+	if err := checkTokenMode(*mode); err != nil {
+		return err
+	}
+	if chosen.strategy == precisecacheaware.Name {
+		var pc precisecacheaware.Config
+		if *mode != tokensHeader {
+			pc.Fallback = precisecacheaware.FallbackText
+		}
+		p, err := newPrecise(pc, members.ids(), events, *topic, serve.log)
+		if err != nil {
+			return err
+		}
+		chosen.precise, c.precise = p, p
+	} else if len(events) > 0 || *topic != "" || *mode != tokensHeader {
+		return errNoPrecise
+	}
 	members.watch(*scrape > 0, *probe > 0)
 	view := loadview.Config{Scrape: loadview.Scrape{Interval: *scrape}, Probe: loadview.Probe{Interval: *probe}}
 	r, v, err := newRouter(chosen, members, view, options)
 	if err != nil {
 		return err
+	}
+	if *mode != tokensHeader {
+		if c.tokens, err = newTokenSource(*mode, v, serve.log); err != nil {
+			return err
+		}
+		defer c.tokens.close()
 	}
 	c.Router, c.Log = r, serve.log
 	c.Parser = prompt.Parser{Tenant: tenant, MaxText: *maxText}
@@ -109,9 +137,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	watching, stop := context.WithCancel(context.Background()) // to the last reply, beyond ctx
 	watched := make(chan error, 1)
 	go func() { watched <- v.Run(watching) }()
+	var subscribed sync.WaitGroup
+	if c.precise != nil {
+		subscribed.Go(func() { c.precise.run(watching) })
+	}
 	err = serve.run(ctx, ln, h)
 	stop()
 	<-watched // stop is all that ends it
+	subscribed.Wait()
+	logPage(serve.log, makePage(c.precise, c.tokens))
 	return err
 }
 

@@ -29,6 +29,10 @@ type Config struct {
 	Parser prompt.Parser
 	// Transport sends; nil means NewTransport.
 	Transport http.RoundTripper
+	// tokens finds ids of prompts that come without; nil: they stay without.
+	tokens *tokenSource
+	// precise is shown on the page at debugPath, with tokens; nil: there is none.
+	precise *precise
 	// Log gets a line for each request that was sent again or failed; nil: none.
 	Log *slog.Logger
 
@@ -124,6 +128,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.health(w)
 		return
 	}
+	if h.cfg.precise != nil && r.URL.Path == debugPath {
+		serveDebug(w, r, makePage(h.cfg.precise, h.cfg.tokens))
+		return
+	}
 	if h.active.Add(1) > int64(h.cfg.MaxRequests) {
 		h.active.Add(-1)
 		refuse(w, http.StatusServiceUnavailable, time.Second, errBusy.Error())
@@ -143,12 +151,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer in.release()
 
-	lease, err := h.cfg.Router.Route(r.Context(), h.parse(r, in.data))
+	p := h.parse(r, in.data)
+	use := h.cfg.tokens.fill(r.Context(), r, in.data, &p)
+	lease, err := h.cfg.Router.Route(r.Context(), p)
 	if err != nil {
 		h.refuseRoute(w, r, err)
 		return
 	}
-	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), lease: lease}
+	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), lease: lease, tokens: use}
 	x.run()
 }
 

@@ -23,9 +23,14 @@ func (x *exchange) reply(a *attempt) {
 	if a.buf == nil {
 		a.buf = buffers.Get().(*buffer)
 	}
-	m := newMeter(a.resp, x.lease.Decision().Prompt, a.buf.seen[:0])
+	d := x.lease.Decision()
+	m := newMeter(a.resp, d.Prompt, a.buf.seen[:0])
+	if m.reply != nil {
+		m.ids = x.tokens.reader()
+	}
 	o := x.copy(a, m)
 	m.report(&o)
+	x.tokens.learn(m.ids, d, &o)
 	x.lease.Done(o)
 	if o.Err != nil {
 		// The client gets what came, and then its connection is cut, so that a
@@ -77,9 +82,10 @@ type meter struct {
 	sse   bool
 	line  int // bytes of "data:" matched at the start of this line; -1: none will be
 
-	reply *prompt.Reply // nil: the text is not collected
-	seen  []byte        // what passed by last
-	early bool          // seen was looked into when it was full for the first time
+	reply *prompt.Reply      // nil: the text is not collected
+	seen  []byte             // what passed by last
+	early bool               // seen was looked into when it was full for the first time
+	ids   *prompt.TokenReply // nil: the ids are not collected
 	usage usage
 }
 
@@ -144,9 +150,14 @@ func (m *meter) observe(chunk []byte) {
 		return
 	}
 	m.reply.Write(chunk) // never fails
+	if m.ids != nil {
+		m.ids.Write(chunk)
+	}
 	for len(chunk) > 0 {
 		if len(m.seen) == cap(m.seen) {
-			if !m.early { // Anthropic's stream tells the prompt's tokens at its start
+			// Anthropic's stream tells the prompt's tokens at its start. vLLM's ids of the
+			// prompt come after the usage, and may be long.
+			if !m.early || m.ids != nil {
 				m.usage.find(m.seen)
 				m.early = true
 			}
