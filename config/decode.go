@@ -1,0 +1,372 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// A decoder reads a source into structs and collects every problem.
+type decoder struct {
+	*source
+	makers   map[string]Strategy
+	problems []Problem
+	warnings []Problem
+	bad      map[string]bool // keys with a problem, as displayed
+	hints    int
+}
+
+// maxHints bounds how often the nearest name is looked for.
+const maxHints = 100
+
+func (d *decoder) hint(name string, known []string) string {
+	if d.hints++; d.hints > maxHints {
+		return "see above"
+	}
+	return suggest(name, known)
+}
+
+func (d *decoder) add(p *Problem) {
+	d.problems = append(d.problems, *p)
+	d.bad[p.Key] = true
+}
+
+// at returns the place of a path, or of the nearest thing around it.
+func (d *decoder) at(path string) place {
+	for path != "" {
+		if p, ok := d.places[path]; ok {
+			return p
+		}
+		path = path[:max(0, strings.LastIndexAny(path, "\x00\x01"))]
+	}
+	return place{}
+}
+
+// fail notes a problem with the value at path, failKey one with its key.
+func (d *decoder) fail(path, format string, args ...any) {
+	d.add(d.problem(d.at(path).value, display(path), fmt.Sprintf(format, args...)))
+}
+
+func (d *decoder) failKey(path, format string, args ...any) {
+	d.add(d.problem(d.at(path).key, display(path), fmt.Sprintf(format, args...)))
+}
+
+func (d *decoder) warn(path, format string, args ...any) {
+	d.warnings = append(d.warnings, *d.problem(d.at(path).key, display(path), fmt.Sprintf(format, args...)))
+}
+
+// display writes a path as people do.
+func display(path string) string {
+	var b strings.Builder
+	for len(path) > 0 {
+		step, rest := path[1:], ""
+		if i := strings.IndexAny(step, "\x00\x01"); i >= 0 {
+			step, rest = step[:i], step[i:]
+		}
+		switch {
+		case path[0] == '\x01':
+			b.WriteString("[" + step + "]")
+		default:
+			if b.Len() > 0 {
+				b.WriteByte('.')
+			}
+			if len(step) > 64 {
+				step = step[:64] + "..."
+			}
+			if step == "" || strings.ContainsFunc(step, func(r rune) bool { return !bare(r) }) {
+				step = strconv.Quote(step)
+			}
+			b.WriteString(step)
+		}
+		path = rest
+	}
+	return b.String()
+}
+
+func bare(r rune) bool {
+	return r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
+
+// A field is one key of a struct.
+type field struct {
+	key   string
+	index int
+	tag   reflect.StructTag
+}
+
+// fields returns the keys of a struct: of our own those with a tag, of a
+// package's Config the plain ones in snake case.
+func fields(t reflect.Type) []field {
+	var fs []field
+	own := t.PkgPath() == reflect.TypeFor[File]().PkgPath()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		switch key := f.Tag.Get("toml"); {
+		case !f.IsExported() || key == "-":
+		case key != "":
+			fs = append(fs, field{key, i, f.Tag})
+		case !own && plain(f.Type):
+			fs = append(fs, field{snake(f.Name), i, f.Tag})
+		}
+	}
+	return fs
+}
+
+// plain reports whether a value of t can stand in a file.
+func plain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Bool, reflect.String, reflect.Float32, reflect.Float64,
+		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return true
+	case reflect.Slice:
+		return t.Elem().Kind() == reflect.String
+	}
+	return false
+}
+
+// snake returns a Go name in snake case: MaxNodes is max_nodes, SessionTTL
+// session_ttl.
+func snake(name string) string {
+	var b strings.Builder
+	rs := []rune(name)
+	for i, r := range rs {
+		if unicode.IsUpper(r) && i > 0 && (unicode.IsLower(rs[i-1]) || unicode.IsDigit(rs[i-1]) || i+1 < len(rs) && unicode.IsLower(rs[i+1])) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// table reads a table into the struct v.
+func (d *decoder) table(path string, in map[string]any, v reflect.Value) {
+	if f, ok := v.Addr().Interface().(defaulter); ok {
+		f.defaults()
+	}
+	fs := fields(v.Type())
+	if v.Type() == reflect.TypeFor[File]() { // the defaults of tables that are not there
+		for _, f := range fs {
+			if f, ok := v.Field(f.index).Addr().Interface().(defaulter); ok {
+				f.defaults()
+			}
+		}
+	}
+	route, _ := v.Addr().Interface().(*Route)
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		at := child(path, key)
+		i := slices.IndexFunc(fs, func(f field) bool { return f.key == key })
+		switch {
+		case i >= 0:
+			before := len(d.problems)
+			d.value(at, in[key], v.Field(fs[i].index))
+			if len(d.problems) == before {
+				d.bounds(at, v.Field(fs[i].index), fs[i].tag)
+			}
+		case route != nil && d.makers[key].New != nil:
+			d.settings(at, key, in[key], route)
+		default:
+			known := make([]string, 0, len(fs))
+			for _, f := range fs {
+				known = append(known, f.key)
+			}
+			if route != nil {
+				known = slices.AppendSeq(known, maps.Keys(d.makers))
+			}
+			hint := d.hint(key, known)
+			switch key {
+			case "api_key", "token", "headers", "authorization", "password":
+				if slices.Contains(known, "headers_env") {
+					hint = "secrets come from environment variables, which api_key_env and headers_env name"
+				}
+			}
+			if len(known) == 0 {
+				hint = "nothing can be set here"
+			}
+			d.failKey(at, "unknown key; %s", hint)
+		}
+	}
+}
+
+// settings reads a table [routes.NAME].
+func (d *decoder) settings(path, name string, in any, r *Route) {
+	t, ok := in.(map[string]any)
+	if !ok {
+		d.fail(path, "is %s; it must be a table", kindOf(in))
+		return
+	}
+	m := d.makers[name]
+	if m.Config == nil {
+		if len(t) > 0 {
+			d.failKey(path, "%s has no settings", name)
+		}
+		return
+	}
+	cfg := m.Config()
+	d.table(path, t, reflect.ValueOf(cfg).Elem())
+	if r.Settings == nil {
+		r.Settings, r.settings = make(map[string]any), make(map[string]string)
+	}
+	r.Settings[name], r.settings[name] = cfg, path
+}
+
+func kindOf(in any) string {
+	switch in.(type) {
+	case bool:
+		return "a boolean"
+	case string:
+		return "a string"
+	case int64:
+		return "an integer"
+	case float64:
+		return "a number with a fraction"
+	case []any:
+		return "an array"
+	case map[string]any:
+		return "a table"
+	}
+	return "a date or a time"
+}
+
+var durationType = reflect.TypeFor[time.Duration]()
+
+// value reads in into v.
+func (d *decoder) value(path string, in any, v reflect.Value) {
+	wrong := func(want string) { d.fail(path, "is %s; it must be %s", kindOf(in), want) }
+	switch k := v.Kind(); {
+	case v.Type() == durationType:
+		d.duration(path, in, v)
+	case k == reflect.Bool:
+		if b, ok := in.(bool); ok {
+			v.SetBool(b)
+		} else {
+			wrong("true or false")
+		}
+	case k == reflect.String:
+		if s, ok := in.(string); ok {
+			v.SetString(s)
+		} else {
+			wrong("a string")
+		}
+	case v.CanInt():
+		if n, ok := in.(int64); !ok {
+			wrong("an integer")
+		} else if v.OverflowInt(n) {
+			d.fail(path, "is %d, which is too much", n)
+		} else {
+			v.SetInt(n)
+		}
+	case v.CanUint():
+		if n, ok := in.(int64); !ok {
+			wrong("an integer")
+		} else if n < 0 || v.OverflowUint(uint64(n)) {
+			d.fail(path, "is %d; it must not be negative or too much", n)
+		} else {
+			v.SetUint(uint64(n))
+		}
+	case v.CanFloat():
+		switch n := in.(type) {
+		case int64:
+			v.SetFloat(float64(n))
+		case float64:
+			if math.IsNaN(n) {
+				d.fail(path, "is not a number")
+			}
+			v.SetFloat(n)
+		default:
+			wrong("a number")
+		}
+	case k == reflect.Pointer:
+		if t, ok := in.(map[string]any); ok {
+			v.Set(reflect.New(v.Type().Elem()))
+			d.table(path, t, v.Elem())
+		} else {
+			wrong("a table")
+		}
+	case k == reflect.Struct:
+		if t, ok := in.(map[string]any); ok {
+			d.table(path, t, v)
+		} else {
+			wrong("a table")
+		}
+	case k == reflect.Map:
+		t, ok := in.(map[string]any)
+		if !ok {
+			wrong("a table of strings")
+			return
+		}
+		v.Set(reflect.MakeMapWithSize(v.Type(), len(t)))
+		for _, key := range slices.Sorted(maps.Keys(t)) {
+			s := reflect.New(v.Type().Elem()).Elem()
+			d.value(child(path, key), t[key], s)
+			v.SetMapIndex(reflect.ValueOf(key), s)
+		}
+	case k == reflect.Slice:
+		a, ok := in.([]any)
+		if !ok {
+			if v.Type().Elem().Kind() == reflect.Struct {
+				wrong("an array of tables, each under [[" + display(path) + "]]")
+			} else {
+				wrong("an array")
+			}
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), len(a), len(a)))
+		for i := range a {
+			d.value(elem(path, i), a[i], v.Index(i))
+		}
+	}
+}
+
+// duration reads seconds, or Go's own form of a duration.
+func (d *decoder) duration(path string, in any, v reflect.Value) {
+	secs := 0.0
+	switch n := in.(type) {
+	case int64:
+		secs = float64(n)
+	case float64:
+		secs = n
+	case string:
+		t, err := time.ParseDuration(n)
+		if err != nil {
+			d.fail(path, "%q is not a duration, such as \"300s\" or \"250ms\"", n)
+			return
+		}
+		v.SetInt(int64(t))
+		return
+	default:
+		d.fail(path, "is %s; it must be a number of seconds, or a string such as \"300s\"", kindOf(in))
+		return
+	}
+	if !(math.Abs(secs) <= 1e9) {
+		d.fail(path, "is %v; it must be a number of seconds, at most 1e9", secs)
+		return
+	}
+	v.SetInt(int64(secs * float64(time.Second)))
+}
+
+// bounds holds v to the min and max of its tag.
+func (d *decoder) bounds(path string, v reflect.Value, tag reflect.StructTag) {
+	low, high := tag.Get("min"), tag.Get("max")
+	if low == "" {
+		return
+	}
+	lo, err := strconv.ParseFloat(low, 64)
+	hi, err2 := strconv.ParseFloat(high, 64)
+	var n float64
+	switch {
+	case v.CanInt():
+		n = float64(v.Int())
+	case v.CanFloat():
+		n = v.Float()
+	}
+	if err == nil && err2 == nil && !(lo <= n && n <= hi) {
+		d.fail(path, "is %v; it must be %s to %s", v.Interface(), low, high)
+	}
+}

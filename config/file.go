@@ -1,0 +1,205 @@
+package config
+
+import (
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/lmcache"
+	"github.com/warmroute/router/loadview"
+)
+
+// File is what a file says, with the defaults where it is silent. Fields that end
+// in Secs are in seconds. It is not to be changed after [Parse].
+//
+// What a `min` or `max` says is enforced. Tables that are pointers are nil where
+// the file has none.
+type File struct {
+	Egress        Egress        `toml:"egress"`
+	MetricsScrape MetricsScrape `toml:"metrics_scrape"`
+	HealthProbe   HealthProbe   `toml:"health_probe"`
+	// Health is what failures of requests do: the plain fields of loadview's own
+	// Config, in snake case (cool_after, cool_base, breaker ...).
+	Health    loadview.Config `toml:"health"`
+	Providers []Provider      `toml:"providers"`
+	Routes    []Route         `toml:"routes"`
+
+	// Warnings are in the order of the file.
+	Warnings []Problem `toml:"-"`
+
+	name string
+	data []byte // what was read, so that a change can be told
+}
+
+// Egress is which addresses may be reached; see package egress.
+type Egress struct {
+	BlockLinkLocal bool     `toml:"block_link_local"`
+	BlockLoopback  bool     `toml:"block_loopback"`
+	BlockPrivate   bool     `toml:"block_private"`
+	AllowHosts     []string `toml:"allow_hosts"`
+}
+
+// MetricsScrape is how the engines' queues are read from their metrics pages.
+// Data-parallel ranks behind one address are not scraped, as their page tells of
+// all of them together.
+type MetricsScrape struct {
+	Enabled      bool    `toml:"enabled"`
+	IntervalSecs float64 `toml:"interval_secs" min:"0.1" max:"3600"`
+	TimeoutSecs  float64 `toml:"timeout_secs" min:"0.01" max:"600"`
+	Path         string  `toml:"path"`
+}
+
+// HealthProbe is how the engines are asked whether they are well.
+type HealthProbe struct {
+	Enabled      bool    `toml:"enabled"`
+	IntervalSecs float64 `toml:"interval_secs" min:"0.1" max:"3600"`
+	TimeoutSecs  float64 `toml:"timeout_secs" min:"0.01" max:"600"`
+	Path         string  `toml:"path"`
+	Failures     int     `toml:"failures" min:"1" max:"1000"`
+	Successes    int     `toml:"successes" min:"1" max:"1000"`
+}
+
+// Provider is one server of engines.
+type Provider struct {
+	// Name is the ID of its target.
+	Name string `toml:"name"`
+	// Kind is openai_compatible, the only one.
+	Kind string `toml:"kind"`
+	// APIBase is the server's http or https URL. A /v1 at its end is left out:
+	// requests bring their own.
+	APIBase string `toml:"api_base"`
+	// APIKeyEnv names the environment variable that holds the key, which is sent
+	// as "Authorization: Bearer KEY" with requests, scrapes and probes.
+	APIKeyEnv string `toml:"api_key_env"`
+	// HeadersEnv are further headers, each with the name of the environment
+	// variable that holds its value.
+	HeadersEnv map[string]string `toml:"headers_env"`
+	// Ranks is the number of data-parallel ranks behind the address. Above 1 each
+	// is a target of its own, NAME/0 and so on, of the weight that the route
+	// gives the provider; it is asked for with the header X-data-parallel-rank and
+	// publishes its events on the port of the first and its number.
+	Ranks    int       `toml:"ranks" min:"1" max:"1024"`
+	KVEvents *KVEvents `toml:"kv_events"`
+	LMCache  *LMCache  `toml:"lmcache"`
+}
+
+// KVEvents is where an engine publishes what its cache holds.
+type KVEvents struct {
+	// Endpoint is tcp://host:port, of rank 0 where there are several.
+	Endpoint string `toml:"endpoint"`
+	// ReplayEndpoint is where lost messages can be asked for, "" nowhere.
+	ReplayEndpoint string `toml:"replay_endpoint"`
+	// Topic is what the topics of its messages begin with.
+	Topic string `toml:"topic"`
+	// MaxBlocks bounds what is remembered of one target. There is one index for
+	// all of them, which uses the greatest that any provider names.
+	MaxBlocks int `toml:"max_blocks" min:"1" max:"1000000000"`
+	// StaleSecs is how long the index stays trusted after the connection is lost.
+	StaleSecs float64 `toml:"stale_secs" min:"0" max:"86400"`
+}
+
+// LMCache is where an engine's LMCache tells how full it is.
+type LMCache struct {
+	Endpoint string `toml:"endpoint"`
+	// Kind is what is served there: "occupancy", "status" or "metrics"; "" and
+	// "auto": whatever it is.
+	Kind        string  `toml:"kind"`
+	RefreshSecs float64 `toml:"refresh_secs" min:"0.1" max:"3600"`
+	StaleSecs   float64 `toml:"stale_secs" min:"0.1" max:"86400"`
+	TimeoutSecs float64 `toml:"timeout_secs" min:"0.01" max:"600"`
+	// Watermark is the ratio from which LMCache's own answers count as full.
+	Watermark float64 `toml:"watermark" min:"0.01" max:"1"`
+	// HeadersEnv is as a provider's, whose own headers are not sent here.
+	HeadersEnv map[string]string `toml:"headers_env"`
+}
+
+// Route is which targets serve a model, and how one is chosen.
+type Route struct {
+	// Model is what requests name: one model, or all that begin with what comes
+	// before a * at its end.
+	Model string `toml:"model"`
+	// Aliases are further names. A request that uses one shares the caches of
+	// those that name Model.
+	Aliases []string `toml:"aliases"`
+	// Adapters are the names of LoRA adapters of the model, which the engines know
+	// by these names. Each has a cache of its own.
+	Adapters []string `toml:"adapters"`
+	Strategy string   `toml:"strategy"`
+	// TokenSource is where token ids come from.
+	TokenSource *TokenSource `toml:"token_source"`
+	// Failover is router's own Options: the plain fields, in snake case
+	// (attempts, fail_open, backoff, max_backoff, max_retry_after).
+	Failover router.Options `toml:"failover"`
+	Targets  []RouteTarget  `toml:"targets"`
+
+	// Settings are the tables [routes.NAME], by the strategy's name: pointers to
+	// its Config.
+	Settings map[string]any `toml:"-"`
+
+	settings map[string]string // where they stand in the source
+}
+
+// RouteTarget is one provider of a route.
+type RouteTarget struct {
+	Provider string `toml:"provider"`
+	// Model is the name that the engine knows the model by; "": the one that the
+	// request names, and for an alias the route's.
+	Model string `toml:"model"`
+	// Weight is the capacity of each of the provider's ranks.
+	Weight float64 `toml:"weight"`
+}
+
+// The kinds of TokenSource.
+const (
+	TokensFromHeader   = "header"   // of the request
+	TokensFromMemo     = "memo"     // put together from earlier requests' ids
+	TokensFromTokenize = "tokenize" // asked of an engine
+)
+
+// TokenSource is where a route's token ids come from. The gateway gets them; it
+// makes "text" the default fallback of precise_cache_aware.
+type TokenSource struct {
+	// Kind is "header", "memo" or "tokenize".
+	Kind string `toml:"kind"`
+	// TimeoutSecs bounds what a request waits for its ids.
+	TimeoutSecs float64 `toml:"timeout_secs" min:"0.001" max:"60"`
+	// Header is the header of kind "header".
+	Header string `toml:"header"`
+	// Path is asked at a target of the route, for kind "tokenize".
+	Path string `toml:"path"`
+	// MaxEntries and MaxBytes bound what is remembered, for kinds "memo" and
+	// "tokenize".
+	MaxEntries int `toml:"max_entries" min:"1" max:"100000000"`
+	MaxBytes   int `toml:"max_bytes" min:"1" max:"1099511627776"`
+}
+
+const kindOpenAI = "openai_compatible"
+
+// A defaulter is given its defaults before the file is read into it.
+type defaulter interface{ defaults() }
+
+func (e *Egress) defaults() { e.BlockLinkLocal = true }
+
+func (m *MetricsScrape) defaults() {
+	*m = MetricsScrape{IntervalSecs: 5, TimeoutSecs: 2, Path: "/metrics"}
+}
+
+func (h *HealthProbe) defaults() {
+	*h = HealthProbe{IntervalSecs: 10, TimeoutSecs: 2, Path: "/health", Failures: 3, Successes: 2}
+}
+
+func (p *Provider) defaults() { *p = Provider{Kind: kindOpenAI, Ranks: 1} }
+
+func (k *KVEvents) defaults() { *k = KVEvents{MaxBlocks: 1_000_000, StaleSecs: 30} }
+
+func (l *LMCache) defaults() {
+	*l = LMCache{Kind: "auto", RefreshSecs: 2, StaleSecs: 10, TimeoutSecs: 2, Watermark: lmcache.DefaultWatermark}
+}
+
+func (r *Route) defaults() { *r = Route{Strategy: "round_robin"} }
+
+func (t *RouteTarget) defaults() { t.Weight = 1 }
+
+func (t *TokenSource) defaults() {
+	*t = TokenSource{
+		Kind: TokensFromHeader, TimeoutSecs: 0.5, Header: "x-rolter-vllm-token-ids", Path: "/tokenize",
+		MaxEntries: 10_000, MaxBytes: 256 << 20,
+	}
+}

@@ -1,0 +1,198 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview"
+	"go.uber.org/zap"
+)
+
+// grace is how long a target that left the file is still there for requests that
+// had found their route before.
+const grace = 10 * time.Second
+
+// RestartError says which tables of a new file cannot be put in place while the
+// Gateway runs. It is returned by pointer.
+type RestartError struct{ Tables []string }
+
+// Error names the tables.
+func (e *RestartError) Error() string {
+	return "config: a change of [" + strings.Join(e.Tables, "], [") + "] needs a restart; nothing was changed"
+}
+
+// Reload puts f in place of the file before, in one step for each request. Where it
+// fails nothing is changed, and the error says why: what f names cannot be made, or
+// it changes [egress], [health] or how often is scraped and probed, which is a
+// [*RestartError].
+//
+// Kept are the counters, health and requests in flight of targets that stay, which
+// is told by their ID; and what is learned, also by a route that stays (told by its
+// model) and changes its settings, as long as the bounds of what it remembers are the
+// same. Only the strategies whose settings changed are made anew. A target whose
+// api_base changed keeps its counters and health; what was cached there is
+// forgotten. A target that no provider stands for any more is offered no more,
+// finishes what it has and is then forgotten.
+//
+// Where Run runs, Reload waits until subscriptions that are not in f have ended.
+func (g *Gateway) Reload(f *File) error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if what := restart(g.now.Load().file, f); len(what) > 0 {
+		return &RestartError{Tables: what}
+	}
+	return g.replace(f)
+}
+
+// ReloadFile reads the file at path and puts it in place. It logs what came of it,
+// and warnings, and tells Options.Reloaded. On SIGHUP it is what to call.
+func (g *Gateway) ReloadFile(path string) error {
+	f, err := Load(path, g.options)
+	if err == nil {
+		err = g.Reload(f)
+	}
+	g.tell(path, f, err)
+	return err
+}
+
+func (g *Gateway) tell(path string, f *File, err error) {
+	log := g.options.Logger
+	if log == nil {
+		log = zap.NewNop()
+	}
+	if err != nil {
+		log.Error("the configuration stays as it was", zap.String("file", path), zap.Error(err))
+		f = nil
+	} else {
+		for _, w := range f.Warnings {
+			log.Warn("configuration", zap.String("file", path), zap.Stringer("warning", w))
+		}
+		log.Info("the configuration is in place", zap.String("file", path), zap.Int("routes", len(f.Routes)), zap.Int("providers", len(f.Providers)))
+	}
+	if g.options.Reloaded != nil {
+		g.options.Reloaded(f, err)
+	}
+}
+
+// restart returns the tables that differ and cannot be changed.
+func restart(a, b *File) []string {
+	var ts []string
+	if !reflect.DeepEqual(a.Egress, b.Egress) {
+		ts = append(ts, "egress")
+	}
+	va, vb := viewConfig(a, Options{}), viewConfig(b, Options{})
+	if va.Scrape != vb.Scrape {
+		ts = append(ts, "metrics_scrape")
+	}
+	if va.Probe != vb.Probe {
+		ts = append(ts, "health_probe")
+	}
+	if !reflect.DeepEqual(a.Health, b.Health) {
+		ts = append(ts, "health")
+	}
+	return ts
+}
+
+// replace does what Reload says. The lock is held.
+func (g *Gateway) replace(f *File) error {
+	old := g.now.Load()
+	s, err := g.make(f, old)
+	if err != nil {
+		return err
+	}
+	caches, err := g.caches(f, s)
+	if err != nil {
+		return err
+	}
+	leaving := make(map[string]departure)
+	for id, d := range g.leaving {
+		leaving[id] = d
+	}
+	if old != nil {
+		for _, m := range old.members {
+			m.Metrics, m.Health = "", "" // somebody else may be there already
+			leaving[m.ID] = departure{m, time.Now()}
+		}
+	}
+	for _, m := range s.members {
+		delete(leaving, m.ID)
+	}
+	members, leaving := g.departed(s.members, leaving)
+	if err := g.view.Set(members); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	if err := g.poller.Set(caches); err != nil {
+		err = fmt.Errorf("config: %w", err)
+		if old != nil {
+			before, _ := g.departed(old.members, g.leaving)
+			err = errors.Join(err, g.view.Set(before))
+		}
+		return err
+	}
+	g.leaving = leaving
+	for _, r := range s.routes {
+		r.fleet.offers.Store(&r.offers)
+	}
+	g.now.Store(s)
+	if old != nil {
+		s.forget(old, g.view)
+	}
+	if g.run != nil {
+		g.subscribe(s)
+	}
+	return nil
+}
+
+// departed returns the members with those of leaving that still have something to
+// finish, and these.
+func (g *Gateway) departed(members []loadview.Member, leaving map[string]departure) ([]loadview.Member, map[string]departure) {
+	all := append([]loadview.Member(nil), members...)
+	if len(leaving) == 0 {
+		return all, leaving
+	}
+	inFlight := make(map[string]int)
+	for _, s := range g.view.Snapshot() {
+		inFlight[s.Target.ID] = s.Target.Load.InFlight
+	}
+	stay := make(map[string]departure)
+	for id, d := range leaving {
+		over := time.Since(d.since) >= grace
+		if over && inFlight[id] == 0 {
+			continue
+		}
+		d.member.Draining = over
+		stay[id] = d
+		all = append(all, d.member)
+	}
+	return all, stay
+}
+
+// forget tells the strategies what they have learned in vain: of a target that the
+// route does not have any more, and of one that is another server now.
+func (s *state) forget(old *state, view *loadview.View) {
+	for name, r := range s.routes {
+		was := old.routes[name]
+		f, ok := r.strategy.(router.Forgetter)
+		if was == nil || !ok {
+			continue
+		}
+		has := make(map[string]bool, len(r.offers))
+		for _, o := range r.offers {
+			has[o.id] = true
+		}
+		for _, o := range was.offers {
+			if !has[o.id] {
+				f.Forget(o.id)
+			}
+		}
+	}
+	for id, base := range s.bases {
+		if was, ok := old.bases[id]; ok && was != base {
+			view.Forget(id)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/warmroute/router/kvindex"
+	"go.uber.org/zap"
+)
+
+// A subscription is what tells one from another.
+type subscription struct {
+	id, endpoint, replay, topic string
+	stale                       time.Duration
+	index                       *kvindex.Index
+}
+
+// running is one that is followed.
+type running struct {
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// Run scrapes, probes, polls and follows KV events, whatever the file in place
+// says, until ctx is done, whose error it returns when all of that has ended. One
+// Run at a time; another is an error at once. Without it the Gateway routes by
+// what it sees of its own requests.
+func (g *Gateway) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	g.reloading.Lock()
+	if g.run != nil {
+		g.reloading.Unlock()
+		return errRunning
+	}
+	g.run = ctx
+	g.subscribe(g.now.Load())
+	g.reloading.Unlock()
+
+	var wg sync.WaitGroup
+	for _, run := range []func(context.Context) error{g.view.Run, g.poller.Run, g.depart} {
+		wg.Go(func() { cancel(run(ctx)) })
+	}
+	wg.Wait()
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	for sub, r := range g.subs {
+		r.stop()
+		<-r.done
+		delete(g.subs, sub)
+	}
+	g.run = nil
+	return context.Cause(ctx)
+}
+
+// depart lets go of members that have left and finished.
+func (g *Gateway) depart(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		g.reloading.Lock()
+		if len(g.leaving) > 0 {
+			var members = g.now.Load().members
+			members, g.leaving = g.departed(members, g.leaving)
+			// Set refuses nothing that it has taken before.
+			_ = g.view.Set(members)
+		}
+		g.reloading.Unlock()
+	}
+}
+
+// subscribe ends the subscriptions that s does not have and begins those that do
+// not run. The lock is held.
+func (g *Gateway) subscribe(s *state) {
+	ids := make(map[string]bool, len(s.subs))
+	for sub := range s.subs {
+		ids[sub.id] = true
+	}
+	for sub, r := range g.subs {
+		if !s.subs[sub] {
+			r.stop()
+		}
+	}
+	for sub, r := range g.subs {
+		if s.subs[sub] {
+			continue
+		}
+		<-r.done
+		delete(g.subs, sub)
+		if ids[sub.id] && sub.index == s.index {
+			sub.index.Reset(sub.id)
+		} else {
+			sub.index.Forget(sub.id)
+		}
+	}
+	for sub := range s.subs {
+		if g.subs[sub] != nil {
+			continue
+		}
+		ctx, stop := context.WithCancel(g.run)
+		r := &running{stop: stop, done: make(chan struct{})}
+		g.subs[sub] = r
+		go g.follow(ctx, sub, s.file, r.done)
+	}
+}
+
+// The waits between two attempts at a subscription that ended by itself.
+const (
+	minAgain = time.Second
+	maxAgain = 30 * time.Second
+)
+
+// follow keeps one subscription going.
+func (g *Gateway) follow(ctx context.Context, sub subscription, f *File, done chan struct{}) {
+	defer close(done)
+	for wait := minAgain; ; wait = min(2*wait, maxAgain) {
+		r, err := g.options.Subscribe(Subscription{
+			ID: sub.id, Endpoint: sub.endpoint, Replay: sub.replay, Topic: sub.topic, Index: sub.index,
+			Egress: f.Policy(), StaleAfter: sub.stale, Logger: g.options.Logger,
+		})
+		if err == nil {
+			err = r.Run(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if log := g.options.Logger; log != nil {
+			log.Warn("a subscription to KV events ended", zap.String("target", sub.id), zap.Duration("again_in", wait), zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Watch looks at the file at path every so often (0 means 2 s) and puts it in place
+// when its contents have changed and were the same twice, until ctx is done, whose
+// error it returns. What comes of it is told as by ReloadFile; a file that cannot be
+// put in place is told of once and tried again when it changes.
+//
+// It reads the contents because that needs nothing of the file system: a file that is
+// replaced by a rename, the swapped links of a Kubernetes ConfigMap and a network
+// share are all alike.
+func (g *Gateway) Watch(ctx context.Context, path string, every time.Duration) error {
+	if every <= 0 {
+		every = 2 * time.Second
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	tried, seen := g.File().data, g.File().data
+	gone := false
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		data, err := read(path)
+		if err != nil {
+			if !gone {
+				g.tell(path, nil, err)
+			}
+			gone, seen = true, nil
+			continue
+		}
+		gone = false
+		settled := bytes.Equal(data, seen)
+		seen = data
+		if !settled || bytes.Equal(data, tried) {
+			continue
+		}
+		tried = data
+		if bytes.Equal(data, g.File().data) {
+			continue // a SIGHUP was quicker, or a change was taken back
+		}
+		f, err := parseFile(path, data, g.options)
+		if err == nil {
+			err = g.Reload(f)
+		}
+		g.tell(path, f, err)
+	}
+}
+
+// read reads a file, one byte more than it may have at the most.
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return data, nil
+}
