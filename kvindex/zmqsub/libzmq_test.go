@@ -3,16 +3,64 @@
 package zmqsub
 
 import (
+	"context"
 	"encoding/binary"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/pebbe/zmq4"
+	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/vllmtest"
 )
 
 func init() { publishers["libzmq publisher"] = newZPublisher }
+
+// TestConnectionsEndAtAnyMoment: however connections end, of themselves or by us,
+// libzmq's threads end too. They would not if one of them had an event to tell to
+// nobody.
+func TestConnectionsEndAtAnyMoment(t *testing.T) {
+	noLeak(t)
+	p, err := vllmtest.NewPublisher(vllmtest.Events{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	nw, err := newNetwork(egress.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 25 {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				w, err := nw.dial(ctx, subscriber, strings.TrimPrefix(p.Endpoint(), "tcp://"), []string{""}, limits{message: 1 << 20, queue: 10, handshake: 5 * time.Second})
+				cancel()
+				if err != nil {
+					continue // it was broken on the way
+				}
+				if (g+i)%3 == 0 {
+					p.Break()
+				}
+				if (g+i)%2 == 0 {
+					time.AfterFunc(time.Duration(i)*100*time.Microsecond, w.interrupt)
+					_, _ = w.recv()
+				}
+				w.close()
+			}
+		})
+	}
+	wg.Wait()
+	ended := make(chan struct{})
+	go func() { nw.close(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("libzmq's context does not end")
+	}
+}
 
 // zpublisher publishes as engines do: with libzmq, both sockets in one thread.
 type zpublisher struct {

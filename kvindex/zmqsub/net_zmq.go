@@ -94,7 +94,7 @@ func (w *zwire) open(n *libzmq, address string, topics []string, lim limits, kin
 	name := fmt.Sprintf("inproc://monitor-%d", n.next.Add(1))
 	const events = zmq4.EVENT_HANDSHAKE_SUCCEEDED | zmq4.EVENT_HANDSHAKE_FAILED_NO_DETAIL |
 		zmq4.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq4.EVENT_HANDSHAKE_FAILED_AUTH |
-		zmq4.EVENT_DISCONNECTED | zmq4.EVENT_CLOSED | zmq4.EVENT_MONITOR_STOPPED
+		zmq4.EVENT_DISCONNECTED | zmq4.EVENT_CLOSED
 	errs = append(errs, w.sock.Monitor(name, events))
 	var err error
 	if w.mon, err = n.ctx.NewSocket(zmq4.PAIR); err != nil {
@@ -200,22 +200,13 @@ func (w *zwire) send(frames ...[]byte) error {
 
 func (w *zwire) interrupt() { w.stop.Store(true) }
 
-// close reads the monitor to its end before it closes it: libzmq's own thread
-// waits for ever where it has an event to tell and nobody reads.
+// close takes the monitor off first. libzmq's own threads wait for ever, and its
+// context with them, where they have an event to tell and nobody reads any more;
+// once this call is back they tell none.
 func (w *zwire) close() {
+	if w.mon != nil {
+		_ = w.sock.Monitor("", 0)
+		_ = w.mon.Close()
+	}
 	_ = w.sock.Close()
-	if w.mon == nil {
-		return
-	}
-	p := zmq4.NewPoller()
-	p.Add(w.mon, zmq4.POLLIN)
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		if ready, err := p.Poll(attention); err != nil || len(ready) == 0 {
-			continue
-		}
-		if ev, _, _, err := w.mon.RecvEvent(zmq4.DONTWAIT); err == nil && ev == zmq4.EVENT_MONITOR_STOPPED {
-			break
-		}
-	}
-	_ = w.mon.Close()
 }
