@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +125,17 @@ type network struct {
 	do    func(host string, r *http.Request) (string, error)
 }
 
+// times returns when each host was asked.
+func (n *network) times() map[string][]time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := map[string][]time.Time{}
+	for host, ts := range n.asked {
+		all[host] = slices.Clone(ts)
+	}
+	return all
+}
+
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	host := r.URL.Hostname()
 	n.mu.Lock()
@@ -165,7 +177,7 @@ func TestTimes(t *testing.T) {
 
 		// Every 2 s give or take a tenth, the first time within 0.4 s. A hang of 2 s is
 		// followed by a pause of 0.2 s.
-		for host, ts := range n.asked {
+		for host, ts := range n.times() {
 			if d := ts[0].Sub(begin); d > 400*time.Millisecond {
 				t.Errorf("%s: first asked after %v", host, d)
 			}
@@ -220,12 +232,13 @@ func TestSideBySide(t *testing.T) {
 		p.transport = n
 		run(t, p)
 		time.Sleep(time.Minute)
+		asked := n.times()
 		for i, c := range ps {
 			want := 0.5
 			if i%2 == 1 {
 				want = math.NaN()
 			}
-			if k := len(n.asked[c.ID]); !p.says(c.ID, want) || i%2 == 0 && k < 26 || i%2 == 1 && (k < 5 || k > 8) {
+			if k := len(asked[c.ID]); !p.says(c.ID, want) || i%2 == 0 && k < 26 || i%2 == 1 && (k < 5 || k > 8) {
 				t.Errorf("%s: asked %d times, %+v", c.ID, k, p.Status(c.ID))
 			}
 		}

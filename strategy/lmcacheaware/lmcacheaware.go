@@ -1,0 +1,376 @@
+// Package lmcacheaware sends each prompt to a target whose LMCache has room and
+// that is not too busy.
+//
+// # When occupancy misleads
+//
+// How full a cache is says nothing about what is in it. Free capacity tells where
+// a new prompt can be kept without driving out others; it does not tell where this
+// prompt is. So by occupancy alone
+//
+//   - the turns of a conversation follow the free capacity over the fleet, and
+//     each target that gets one prefills all of it;
+//   - a replica that was restarted has the emptiest cache and nothing to offer, and
+//     still draws traffic until it has filled up;
+//   - once all caches are full, as they are most of the time where they are useful,
+//     occupancy no longer tells them apart, and what is left is the least load.
+//
+// A cache that is full of this prompt is worth more than an empty one. Where
+// prompts share long leads, set Config.AffinityRequests, or use another strategy:
+// packages cacheaware, leastwork and precisecacheaware look at the prompt itself.
+// This one is for fleets whose LMCache is the bottleneck: long prompts that are not
+// repeated soon, and caches of different sizes.
+package lmcacheaware
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/trie"
+)
+
+// Name is the strategy's name in configuration files.
+const Name = "lmcache_aware"
+
+// The reasons of this strategy beside those of package router. ReasonCapacity is
+// found in decisions: what LMCache says of at least one target was weighed beside
+// the load. The others are found in candidates that are not the one to take.
+const (
+	ReasonCapacity    router.Reason = "cache_capacity"
+	ReasonFuller      router.Reason = "fuller_cache"      // its cache has less room
+	ReasonNeutral     router.Reason = "cache_unknown"     // nothing is known of its cache
+	ReasonUnavailable router.Reason = "cache_unavailable" // its cache cannot be used
+)
+
+// Source tells how full the targets' caches are. *lmcache.Poller is one.
+type Source interface {
+	// Free sets dst[i] to what is known of the cache of targets[i]: the share of
+	// it that is free, 0..1; less than 0 where it cannot be used; NaN where
+	// nothing is known. dst is as long as targets and is the Source's until it
+	// returns. It is safe for concurrent use, does not block, and neither changes
+	// nor keeps targets: a fleet may hold a lock around it.
+	Free(targets []router.Target, dst []float64)
+}
+
+// Config is how the strategy works. The zero Config is the least load: it has no
+// Source.
+type Config struct {
+	// Source tells how full the caches are; nil: nothing is known of any.
+	Source Source
+	// CapacityRequests is how many requests of load the difference between an empty
+	// cache and a full one is worth. 0 means 4, as many as package pipeline gives
+	// for a whole match.
+	CapacityRequests float64
+	// StateRequests is how many requests a target whose cache is available is worth
+	// more than a neutral one, even where its cache is full, and a neutral one more
+	// than one whose cache is not available. 0 means 16: enough that a lower one is
+	// taken only where the better ones are far busier, and little enough that the
+	// last replica whose poll works is not run over.
+	StateRequests float64
+	// AffinityRequests is how many requests it is worth that a target has been sent
+	// the whole prompt before; a part of it counts in proportion. 0: what
+	// targets were sent is not looked at and not remembered.
+	AffinityRequests float64
+	// MaxNodes and MaxBytes bound what is remembered of prompts, as in
+	// trie.Config: nodes of one target, and bytes of text for all. 0 means
+	// 1,000,000 and 512 MiB. Both must be 0 where AffinityRequests is.
+	MaxNodes, MaxBytes int
+	// Trie is what is remembered of prompts, where it is shared or outlives a
+	// Strategy; nil: a new one within MaxNodes and MaxBytes, which must be 0
+	// otherwise. It must be nil where AffinityRequests is 0.
+	Trie *trie.Trie
+	// Rand breaks ties. It is safe for concurrent use; nil means the global
+	// source of math/rand/v2.
+	Rand func() uint64
+}
+
+const maxWorth = 1e6 // requests: beyond it, additions would swallow the load
+
+// setDefaults returns all that is off, each by its field's name.
+func (c *Config) setDefaults() error {
+	var errs []error
+	worth := func(field string, v *float64, def float64) {
+		*v = cmp.Or(*v, def)
+		if !(*v >= 0 && *v <= maxWorth) {
+			errs = append(errs, fmt.Errorf("lmcacheaware: %s is %v; it must be from 0 to %v requests", field, *v, maxWorth))
+		}
+	}
+	worth("CapacityRequests", &c.CapacityRequests, 4)
+	worth("StateRequests", &c.StateRequests, 16)
+	worth("AffinityRequests", &c.AffinityRequests, 0)
+	c.Rand = pick.Rand(c.Rand)
+	switch {
+	case c.AffinityRequests == 0:
+		if c.Trie != nil || c.MaxNodes != 0 || c.MaxBytes != 0 {
+			errs = append(errs, errors.New("lmcacheaware: AffinityRequests is 0, so nothing is remembered: Trie, MaxNodes and MaxBytes must not be set"))
+		}
+	case c.Trie == nil:
+		var err error
+		if c.Trie, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
+			errs = append(errs, fmt.Errorf("lmcacheaware: %w", err))
+		}
+	case c.MaxNodes != 0 || c.MaxBytes != 0:
+		errs = append(errs, errors.New("lmcacheaware: MaxNodes and MaxBytes must be 0 where Trie is given: it has its own"))
+	}
+	return errors.Join(errs...)
+}
+
+// Strategy picks the Ready target of the least cost, in requests:
+//
+//	cost = load + CapacityRequests x (1 - free)    its cache is available
+//	       load + CapacityRequests + StateRequests      nothing is known of it
+//	       load + CapacityRequests + 2 x StateRequests  it is not available
+//	cost -= AffinityRequests x Cached / Length
+//
+// where a load is (InFlight + Queued) / (Weight / the smallest Ready Weight), and
+// the mean of the known ones where it is unknown. So, with equal loads and
+// affinity off, available targets come before neutral ones and those before ones
+// that are not available; more free capacity comes before less. Of two available
+// targets whose caches differ by a share x, the busier one with the emptier cache
+// is preferred exactly while it has less than x times CapacityRequests more to do:
+// a load difference beyond CapacityRequests beats any difference of capacity, and
+// any difference of capacity beats a small enough one of load.
+//
+// Among equal costs the target that holds most of the prompt is taken, where
+// affinity is on, and then a random one; where no load is known at all, it is
+// drawn by Weight. Where nothing is known of any cache, what is left is the least
+// load, and Decision.Reason says so.
+//
+// A Strategy is safe for concurrent use. What Source says is asked once a Pick.
+type Strategy struct {
+	cfg     Config
+	cache   *textcache.Cache // nil: affinity is off
+	scratch sync.Pool        // of *room
+}
+
+var (
+	_ router.Strategy  = (*Strategy)(nil)
+	_ router.Explainer = (*Strategy)(nil)
+	_ router.Forgetter = (*Strategy)(nil)
+)
+
+// New returns a Strategy. The error names every field that is off.
+func New(c Config) (*Strategy, error) {
+	if err := c.setDefaults(); err != nil {
+		return nil, err
+	}
+	s := &Strategy{cfg: c}
+	if c.Trie != nil {
+		s.cache = textcache.New(c.Trie)
+	}
+	s.scratch.New = func() any { return new(room) }
+	return s, nil
+}
+
+// Stats returns the size of what is remembered of prompts, zero where affinity is
+// off.
+func (s *Strategy) Stats() trie.Stats {
+	if s.cfg.Trie == nil {
+		return trie.Stats{}
+	}
+	return s.cfg.Trie.Stats()
+}
+
+// Trie returns what is remembered of prompts, to be handed to the Strategy that
+// follows this one; nil where affinity is off.
+func (s *Strategy) Trie() *trie.Trie { return s.cfg.Trie }
+
+// room is what one look at the targets needs and finds. What is per target goes by
+// its index.
+type room struct {
+	pick.Summary
+	free   []float64 // as the Source said
+	found  textcache.Targets
+	key    textcache.Key
+	length int // of the prompt, in the unit of decisions
+	unit   router.Unit
+	spoke  bool // the Source knows something of a Ready target
+	held   bool // a Ready target holds a part of the prompt
+}
+
+// look fills r and reports whether a target is Ready.
+func (s *Strategy) look(r *room, p *router.Prompt, targets []router.Target) bool {
+	r.Summary, r.spoke, r.held = pick.Scan(targets), false, false
+	if r.Ready == 0 {
+		return false
+	}
+	r.free = resize(r.free, len(targets))
+	for i := range r.free {
+		r.free[i] = math.NaN()
+	}
+	if s.cfg.Source != nil {
+		s.cfg.Source.Free(targets, r.free)
+	}
+	r.length, r.unit = p.Length()
+	if s.cache != nil {
+		r.key = textcache.KeyOf(p)
+		s.cache.Look(&r.key, targets, &r.found)
+		r.length, r.unit = r.key.Units(r.key.Size()), r.key.Unit()
+		for i, n := range r.found.Cached {
+			r.found.Cached[i] = r.key.Units(n)
+		}
+	}
+	for i := range targets {
+		if targets[i].State == router.Ready {
+			r.spoke = r.spoke || r.state(i) != neutral
+			r.held = r.held || s.cached(r, i) > 0
+		}
+	}
+	return true
+}
+
+// state is what is known of a cache, the best first.
+type state int
+
+const (
+	available state = iota
+	neutral
+	unavailable
+)
+
+// state returns what is known of the cache of targets[i]. An infinity is no share
+// that a Source may tell; nor is it known, where it is not below 0, what it means.
+func (r *room) state(i int) state {
+	switch f := r.free[i]; {
+	case f < 0:
+		return unavailable
+	case f <= math.MaxFloat64:
+		return available
+	}
+	return neutral
+}
+
+// away returns what targets[i] costs for its cache: 0 for an empty one.
+func (s *Strategy) away(r *room, i int) float64 {
+	c := r.state(i)
+	if c == available {
+		return s.cfg.CapacityRequests * (1 - min(r.free[i], 1))
+	}
+	return s.cfg.CapacityRequests + float64(c)*s.cfg.StateRequests
+}
+
+// cached returns how much of the prompt targets[i] was sent, in r.unit.
+func (s *Strategy) cached(r *room, i int) int {
+	if s.cache == nil {
+		return 0
+	}
+	return r.found.Cached[i]
+}
+
+// share returns what targets[i] is worth for what it was sent, in requests.
+func (s *Strategy) share(r *room, i int) float64 {
+	if n := s.cached(r, i); n > 0 {
+		return s.cfg.AffinityRequests * (float64(n) / float64(r.length))
+	}
+	return 0
+}
+
+// cost returns the cost of targets[i], which is t.
+func (s *Strategy) cost(r *room, i int, t *router.Target) float64 {
+	return r.Load(t) + s.away(r, i) - s.share(r, i)
+}
+
+// Pick chooses a target. It draws one random number a call where a target is Ready,
+// and allocates nothing; where affinity is on, the Memo alone, and the prompt's key
+// where its scope is not its Model or it has no Text.
+func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	r := s.scratch.Get().(*room)
+	defer s.put(r)
+	if !s.look(r, &p, targets) {
+		return router.Decision{}, pick.NoTarget(targets)
+	}
+	i := s.choose(r, targets)
+	d := router.Decision{
+		Prompt: p, Target: targets[i],
+		Cached: s.cached(r, i), Length: r.length, Unit: r.unit,
+		Reason: r.reason(),
+	}
+	if s.cache != nil {
+		d.Memo = textcache.NewMemo(r.key)
+	}
+	return d, nil
+}
+
+// put keeps r for a later call, without what it knows of this one.
+func (s *Strategy) put(r *room) {
+	r.key = textcache.Key{}
+	s.scratch.Put(r)
+}
+
+// choose returns the index of the target to take.
+func (s *Strategy) choose(r *room, targets []router.Target) int {
+	seed := s.cfg.Rand()
+	tie, draw := pick.Tie{Seed: seed}, pick.Lottery{Seed: seed}
+	best, most := math.Inf(1), 0
+	for i := range targets {
+		t := &targets[i]
+		if t.State != router.Ready {
+			continue
+		}
+		c, n := s.cost(r, i, t), s.cached(r, i)
+		switch {
+		case c < best || c == best && n > most:
+			best, most = c, n
+			tie.Better(i)
+			draw = pick.Lottery{Seed: seed}
+		case c == best && n == most:
+			tie.Equal(i, targets)
+		default:
+			continue
+		}
+		if r.Known == 0 {
+			draw.Show(i, t)
+		}
+	}
+	if r.Known == 0 {
+		return draw.First()
+	}
+	return tie.Best()
+}
+
+// reason is why the chosen target was.
+func (r *room) reason() router.Reason {
+	switch {
+	case r.Ready == 1:
+		return router.ReasonOnly
+	case r.spoke:
+		return ReasonCapacity
+	case r.held:
+		return router.ReasonWarm
+	case r.Known == 0:
+		return router.ReasonRandom
+	}
+	return router.ReasonLeastLoad
+}
+
+// Record learns what the target was sent, and what of it came to nothing, where
+// affinity is on; otherwise it does nothing.
+func (s *Strategy) Record(d router.Decision, o router.Outcome) {
+	if s.cache == nil {
+		return
+	}
+	m, _ := d.Memo.(*textcache.Memo)
+	s.cache.Record(&d, m, &o)
+}
+
+// Forget forgets what the target was sent. How full its cache is, is the Source's
+// to know.
+func (s *Strategy) Forget(id string) {
+	if s.cache != nil {
+		s.cache.Forget(id)
+	}
+}
+
+// resize returns a slice of length n, s itself where it is large enough.
+func resize(s []float64, n int) []float64 {
+	if cap(s) < n {
+		return make([]float64, n)
+	}
+	return s[:n]
+}
