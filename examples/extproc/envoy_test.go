@@ -219,10 +219,10 @@ func kill(t *testing.T, c *http.Client, s *service, rs []*vllmtest.Server, ids [
 					close(half)
 				}
 				if n == 20 {
-					<-dead // at least ten of each come after
+					<-dead // the last ten of each come after
 				}
 				stream := i%2 == 0
-				status, _, body, err := chat(t.Context(), c, ask(stream, 20, user(fmt.Sprintf("worker %d, question %d", i, n))), nil, nil)
+				status, _, body, err := chat(t.Context(), c, ask(stream, 60, user(fmt.Sprintf("worker %d, question %d", i, n))), nil, nil)
 				switch {
 				case status == 200 && err == nil && (!stream || strings.HasSuffix(body, "[DONE]\n\n")):
 					good.Add(1)

@@ -90,7 +90,13 @@ func (x *exchange) requestHeaders(h *extproc.HttpHeaders) ([]*extproc.Processing
 			x.header.Add(v.GetKey(), s)
 		}
 	}
-	noBody := h.GetEndOfStream() || x.mode != nil && x.mode.GetRequestBodyMode() == filter.ProcessingMode_NONE
+	noBody := h.GetEndOfStream()
+	if x.mode != nil {
+		switch x.mode.GetRequestBodyMode() {
+		case filter.ProcessingMode_NONE, filter.ProcessingMode_STREAMED: // headers can only be changed now
+			noBody = true
+		}
+	}
 	switch {
 	case noBody:
 		pick, err := x.route(nil)
@@ -102,12 +108,16 @@ func (x *exchange) requestHeaders(h *extproc.HttpHeaders) ([]*extproc.Processing
 }
 
 func (x *exchange) requestBody(b *extproc.HttpBody) ([]*extproc.ProcessingResponse, error) {
-	x.held += int64(len(b.GetBody()))
-	if x.held > int64(x.p.cfg.MaxBody) {
-		x.p.bodies.Add(int64(len(b.GetBody())))
-		return nil, errLarge
+	if x.routed {
+		return one(requestBody(x.named)), nil
 	}
-	if x.p.bodies.Add(int64(len(b.GetBody()))) > x.p.cfg.MaxBodies {
+	n := int64(len(b.GetBody()))
+	x.held += n
+	all := x.p.bodies.Add(n)
+	switch {
+	case x.held > int64(x.p.cfg.MaxBody):
+		return nil, errLarge
+	case all > x.p.cfg.MaxBodies:
 		return nil, errBusy
 	}
 	if x.duplex(x.mode.GetRequestBodyMode()) {
@@ -181,7 +191,7 @@ func (x *exchange) responseHeaders(in *extproc.ProcessingRequest, h *extproc.Htt
 	x.served(endpoint(in), attempts(in))
 	if d := attribute(in, "response.code_details").GetStringValue(); d != "" && d != "via_upstream" {
 		o := router.Outcome{Stage: router.Canceled, Err: fmt.Errorf("Envoy's own reply: %s", d)}
-		if strings.HasPrefix(d, "upstream") || strings.HasPrefix(d, "response_timeout") {
+		if strings.HasPrefix(d, "upstream_") && !strings.Contains(d, "{overflow") { // not Envoy's own limits
 			o.Stage = router.Failed
 		}
 		x.lease.Done(o)
