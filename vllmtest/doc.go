@@ -10,7 +10,8 @@
 // # API
 //
 // /v1/chat/completions, /v1/completions and /v1/messages, each as JSON and as
-// server-sent events; /tokenize, /v1/models, /health and /metrics (the names and
+// server-sent events; with return_token_ids, as vLLM has it, the first two tell the ids of the prompt and of the reply. Beside them
+// /tokenize, /v1/models, /health and /metrics (the names and
 // labels of vLLM 0.32, or of another engine: [Config.Dialect]). Sampling parameters, stop strings, logprobs and n > 1 are
 // not simulated: n > 1 is refused, the others are ignored.
 //

@@ -34,6 +34,7 @@ type replyHead struct {
 	created      int64
 	model        string // as a JSON string
 	includeUsage bool
+	ids          *tokenIDs // nil: none are returned
 }
 
 // appendString writes a text of a reply as a JSON string. Replies are made of
@@ -84,7 +85,9 @@ func openAIFormat(prefix, streamed, object string, chat bool) format {
 				return b
 			}
 			b = h.head(append(b, "data: "...), prefix, streamed)
-			return append(b, `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}`+"\n\n"...)
+			b = append(b, `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]`...)
+			b = h.ids.prompt(b, 0)
+			return append(b, "}\n\n"...)
 		},
 		delta: func(b []byte, h *replyHead, index int, text []byte) []byte {
 			b = h.head(append(b, "data: "...), prefix, streamed)
@@ -93,13 +96,16 @@ func openAIFormat(prefix, streamed, object string, chat bool) format {
 			if chat {
 				b = append(b, '}')
 			}
-			return append(b, `,"logprobs":null,"finish_reason":null}]}`+"\n\n"...)
+			b = append(b, `,"logprobs":null,"finish_reason":null`...)
+			b = h.ids.piece(b, index, chat)
+			return append(b, "}]}\n\n"...)
 		},
 		finish: func(b []byte, h *replyHead, index int, reason string) []byte {
 			b = h.head(append(b, "data: "...), prefix, streamed)
 			b = append(appendNum(b, `{"index":`, index), end...)
 			b = append(append(b, `,"logprobs":null,"finish_reason":"`...), reason...)
-			return append(b, `","stop_reason":null}]}`+"\n\n"...)
+			b = h.ids.piece(append(b, `","stop_reason":null`...), index, chat)
+			return append(b, "}]}\n\n"...)
 		},
 		close: func(b []byte, h *replyHead, u usage, _ string) []byte {
 			if h.includeUsage {
@@ -123,9 +129,16 @@ func openAIFormat(prefix, streamed, object string, chat bool) format {
 					b = appendString(append(b, `,"text":`...), c.text)
 				}
 				b = append(append(b, `,"logprobs":null,"finish_reason":"`...), c.reason...)
-				b = append(b, `","stop_reason":null}`...)
+				b = append(b, `","stop_reason":null`...)
+				if !chat {
+					b = h.ids.prompt(b, i)
+				}
+				b = append(h.ids.output(b, i), '}')
 			}
 			b = u.openAI(append(b, `],"usage":`...))
+			if chat {
+				b = h.ids.prompt(b, 0)
+			}
 			return append(b, '}')
 		},
 	}

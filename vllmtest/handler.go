@@ -248,6 +248,9 @@ func (s *Server) simulate(w http.ResponseWriter, r *http.Request, g *generation,
 	}
 	o := &output{s: s, w: w, r: r, g: g, f: f, job: j, seqs: seqs, cutAfter: fault.CutAfter, head: s.head(j.model)}
 	o.head.includeUsage = j.includeUsage
+	if j.returnIDs {
+		o.head.ids = &tokenIDs{prompts: j.prompts}
+	}
 	if j.stream {
 		o.stream()
 	} else {

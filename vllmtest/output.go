@@ -75,6 +75,7 @@ func (o *output) stream() {
 					b = o.f.open(b, o.head, u)
 				}
 			}
+			o.head.ids.produced(rep, seen, n)
 			if text = rep.appendText(text[:0], seen, n); len(text) > 0 {
 				b = o.f.delta(b, o.head, i, text)
 				pieces++
@@ -105,6 +106,7 @@ func (o *output) whole() {
 		u.prompt += q.prompt
 		u.cached += cached
 		u.output += n
+		o.head.ids.whole(rep, n)
 		choices[i] = choice{text: rep.appendText(nil, 0, n), reason: rep.finishReason()}
 	}
 	b := o.f.whole(nil, o.head, choices, u)

@@ -28,6 +28,7 @@ type body struct {
 	MinTokens           int  `json:"min_tokens"`
 	IgnoreEOS           bool `json:"ignore_eos"`
 
+	ReturnTokenIDs      bool  `json:"return_token_ids"`
 	AddGenerationPrompt *bool `json:"add_generation_prompt"` // /tokenize
 	AddSpecialTokens    *bool `json:"add_special_tokens"`
 }
@@ -82,6 +83,7 @@ type job struct {
 	replies      []reply
 	stream       bool
 	includeUsage bool
+	returnIDs    bool
 }
 
 // requestError is a request that is refused.
@@ -152,7 +154,7 @@ func (b *body) promptTokens(path string) ([][]uint32, error) {
 
 // job makes a request that generates out of a body.
 func (c *Config) job(path string, b *body) (*job, error) {
-	j := &job{stream: b.Stream, includeUsage: b.StreamOptions != nil && b.StreamOptions.IncludeUsage}
+	j := &job{stream: b.Stream, returnIDs: b.ReturnTokenIDs, includeUsage: b.StreamOptions != nil && b.StreamOptions.IncludeUsage}
 	var err error
 	if j.model, j.root, err = c.scope(b); err != nil {
 		return nil, err
