@@ -125,7 +125,7 @@ func (c *checker) provider(path string, p *Provider, names map[string]int, i int
 	if c.required(path, "api_base", p.APIBase) {
 		c.url(child(path, "api_base"), p.APIBase, "http", "https")
 	}
-	if c.given(child(path, "api_key_env")) {
+	if c.given(child(path, "api_key_env")) && p.APIKeyEnv != "" {
 		c.env(child(path, "api_key_env"), p.APIKeyEnv)
 	}
 	c.headers(child(path, "headers_env"), p.HeadersEnv)

@@ -104,6 +104,7 @@ func parseFile(name string, data []byte, o Options) (*File, error) {
 	if len(d.problems) > 0 {
 		return nil, &Error{Name: name, Problems: sortProblems(d.problems)}
 	}
+	f.resolve(makers)
 	f.Warnings = sortProblems(d.warnings)
 	return f, nil
 }

@@ -301,6 +301,9 @@ func (d *decoder) value(path string, in any, v reflect.Value) {
 			wrong("a table of strings")
 			return
 		}
+		if len(t) == 0 {
+			return // as if it were not there
+		}
 		v.Set(reflect.MakeMapWithSize(v.Type(), len(t)))
 		for _, key := range slices.Sorted(maps.Keys(t)) {
 			s := reflect.New(v.Type().Elem()).Elem()
@@ -315,6 +318,9 @@ func (d *decoder) value(path string, in any, v reflect.Value) {
 			} else {
 				wrong("an array")
 			}
+			return
+		}
+		if len(a) == 0 {
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), len(a), len(a)))

@@ -78,3 +78,5 @@ func problems(err error) []Problem {
 	}
 	return nil
 }
+
+func promptOf(text string) router.Prompt { return router.Prompt{Text: text} }

@@ -13,6 +13,7 @@ import (
 	"github.com/warmroute/router/strategy/consistenthash"
 	"github.com/warmroute/router/strategy/leastload"
 	"github.com/warmroute/router/strategy/leastwork"
+	"github.com/warmroute/router/strategy/lmcacheaware"
 	"github.com/warmroute/router/strategy/pipeline"
 	"github.com/warmroute/router/strategy/poweroftwo"
 	"github.com/warmroute/router/strategy/precisecacheaware"
@@ -62,6 +63,7 @@ func Strategies() map[string]Strategy {
 		consistenthash.Name:    maker(consistenthash.New),
 		leastload.Name:         maker(leastload.New),
 		leastwork.Name:         maker(leastwork.New),
+		lmcacheaware.Name:      maker(lmcacheaware.New),
 		pipeline.Name:          maker(pipeline.New),
 		poweroftwo.Name:        maker(poweroftwo.New),
 		precisecacheaware.Name: maker(precisecacheaware.New),
