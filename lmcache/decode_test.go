@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,6 +170,9 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, body, kind string) {
+		if !slices.Contains([]string{"", "occupancy", "status", "metrics"}, kind) {
+			t.Skip("there is no such kind")
+		}
 		a, err := decode(strings.NewReader(body), Kind(kind))
 		if err != nil {
 			if a != (answer{}) {
@@ -183,13 +187,18 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("kind %q where %q is asked for", a.kind, kind)
 		}
 		var doc map[string]any
-		isJSON := json.Unmarshal([]byte(body), &doc) == nil
+		d := json.NewDecoder(strings.NewReader(body))
+		d.UseNumber()
+		isJSON := json.Valid([]byte(body)) && d.Decode(&doc) == nil
 		if isJSON != (a.kind != KindMetrics) {
 			t.Fatalf("kind %q of %q", a.kind, body)
 		}
 		// What another reader of JSON finds is the same: names are not there twice.
-		if v, ok := doc["occupancy"].(float64); a.kind == KindOccupancy && (!ok || clamp(v) != a.occupancy) {
-			t.Fatalf("occupancy %v of %q", a.occupancy, body)
+		if a.kind == KindOccupancy {
+			n, _ := doc["occupancy"].(json.Number)
+			if v, err := n.Float64(); err != nil || clamp(v) != a.occupancy {
+				t.Fatalf("occupancy %v of %q", a.occupancy, body)
+			}
 		}
 		if v, ok := doc["cache_available"].(bool); a.kind == KindOccupancy && a.available != (!ok || v) {
 			t.Fatalf("available %v of %q", a.available, body)

@@ -146,7 +146,15 @@ type limits struct {
 // table is who is polled. It is not changed once it is published.
 type table struct {
 	list []*source
-	byID map[string]*source
+	byID map[string]int // index in list
+}
+
+// find returns the source with this ID, nil where there is none.
+func (t *table) find(id string) *source {
+	if i, ok := t.byID[id]; ok {
+		return t.list[i]
+	}
+	return nil
 }
 
 // source is a provider and what is known of it. One goroutine of Run writes to it.
@@ -196,7 +204,7 @@ func (p *Poller) Set(providers []Provider) error {
 	defer p.setting.Unlock()
 	policy := p.limits.Load().policy
 	old := p.table.Load()
-	next := &table{byID: make(map[string]*source, len(providers))}
+	next := &table{byID: make(map[string]int, len(providers))}
 	var errs []error
 	for i, c := range providers {
 		c.Header = c.Header.Clone()
@@ -204,16 +212,16 @@ func (p *Poller) Set(providers []Provider) error {
 			errs = append(errs, fmt.Errorf("lmcache: Providers[%d] (%q): %w", i, c.ID, err))
 			continue
 		}
-		if next.byID[c.ID] != nil {
+		if next.find(c.ID) != nil {
 			errs = append(errs, fmt.Errorf("lmcache: Providers[%d] (%q): ID: another provider has it", i, c.ID))
 			continue
 		}
-		s := old.byID[c.ID]
+		s := old.find(c.ID)
 		if s == nil || !reflect.DeepEqual(s.Provider, c) {
 			s = newSource(c, s)
 		}
+		next.byID[c.ID] = len(next.list)
 		next.list = append(next.list, s)
-		next.byID[c.ID] = s
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

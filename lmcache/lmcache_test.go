@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -243,6 +244,43 @@ func TestSideBySide(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whatever the order, with strangers and twins among them.
+func TestFreeInAnyOrder(t *testing.T) {
+	var ps []Provider
+	want := map[string]float64{}
+	for i := range 9 {
+		ps = append(ps, Provider{ID: fmt.Sprint("t", i), Endpoint: "http://127.0.0.1:1/"})
+		want[ps[i].ID] = 1 - float64(i)/16
+	}
+	p := mustNew(t, Config{Providers: ps})
+	for i, s := range p.table.Load().list {
+		s.status.Store(&status{state: Available, kind: KindOccupancy, occupancy: float64(i) / 16, at: time.Now()})
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		from := rng.IntN(9)
+		ts := make([]router.Target, rng.IntN(12))
+		for i := range ts {
+			ts[i].ID = fmt.Sprint("t", from+i)
+			if rng.IntN(3) == 0 {
+				ts[i].ID = fmt.Sprint("t", rng.IntN(12)-1)
+			}
+		}
+		dst := make([]float64, len(ts)+1)
+		dst[len(ts)] = 42
+		p.Free(ts, dst)
+		for i, tg := range ts {
+			w, ok := want[tg.ID]
+			if ok && dst[i] != w || !ok && !math.IsNaN(dst[i]) {
+				t.Fatalf("%s is %v of %v", tg.ID, dst[i], ts)
+			}
+		}
+		if dst[len(ts)] != 42 {
+			t.Fatal("wrote behind the targets")
+		}
+	}
 }
 
 func TestFreeDoesNotAllocate(t *testing.T) {

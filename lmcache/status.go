@@ -103,18 +103,26 @@ func (s *source) now(at time.Time) (*status, State, float64) {
 // does not allocate, wait or do I/O.
 func (p *Poller) Free(targets []router.Target, dst []float64) {
 	t, at := p.table.Load(), time.Now()
+	next := 0 // in t.list: most often targets come in the order of the providers
 	for i := range targets {
-		dst[i] = math.NaN()
-		if s := t.byID[targets[i].ID]; s != nil {
-			_, _, dst[i] = s.now(at)
+		id := targets[i].ID
+		if next >= len(t.list) || t.list[next].ID != id {
+			k, ok := t.byID[id]
+			if !ok {
+				dst[i] = math.NaN()
+				continue
+			}
+			next = k
 		}
+		_, _, dst[i] = t.list[next].now(at)
+		next++
 	}
 }
 
 // Status returns what is known of the provider with this ID; of one that is not
 // polled, a Status that is Unknown.
 func (p *Poller) Status(id string) Status {
-	if s := p.table.Load().byID[id]; s != nil {
+	if s := p.table.Load().find(id); s != nil {
 		return s.at(time.Now())
 	}
 	return Status{ID: id, Free: math.NaN(), Occupancy: math.NaN()}

@@ -36,13 +36,11 @@ func TestConformance(t *testing.T) {
 		config lmcacheaware.Config
 		skip   map[routertest.Law]string
 	}{
-		"no source":                {},
-		"half full":                {config: lmcacheaware.Config{Source: alike(0.5)}},
-		"all unavailable":          {config: lmcacheaware.Config{Source: alike(-1)}},
-		"affinity":                 {config: lmcacheaware.Config{AffinityRequests: 4}},
-		"affinity and capacity":    {config: lmcacheaware.Config{AffinityRequests: 4, Source: alike(0.5)}},
-		"every cache is different": {lmcacheaware.Config{Source: byName{}}, map[routertest.Law]string{routertest.Ties: "what the source says differs"}},
-		"affinity, every cache is different": {lmcacheaware.Config{Source: byName{}, AffinityRequests: 4},
+		"no source":     {},
+		"half full":     {config: lmcacheaware.Config{Source: alike(0.5)}},
+		"affinity":      {config: lmcacheaware.Config{AffinityRequests: 4}},
+		"all different": {lmcacheaware.Config{Source: byName{}}, map[routertest.Law]string{routertest.Ties: "what the source says differs"}},
+		"affinity, all different": {lmcacheaware.Config{Source: byName{}, AffinityRequests: 4},
 			map[routertest.Law]string{routertest.Ties: "what the source says differs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
