@@ -228,8 +228,10 @@ func outcome(ctx context.Context, d balancer.DoneInfo) router.Outcome {
 	case codes.Canceled:
 		o.Stage = router.Canceled
 	case codes.DeadlineExceeded:
-		if o.Status = 504; ctx.Err() != nil {
-			o.Stage = router.Canceled // the caller's own deadline
+		o.Status = 504
+		// The caller's own deadline, which the server may have seen before ctx did.
+		if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+			o.Stage = router.Canceled
 		}
 	case codes.Unavailable:
 		o.Status = 503

@@ -63,8 +63,8 @@ func TestNew(t *testing.T) {
 }
 
 func TestOutcome(t *testing.T) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
+	ended, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
 	rpc := func(c codes.Code) balancer.DoneInfo {
 		return balancer.DoneInfo{Err: status.Error(c, ""), BytesSent: true}
 	}
@@ -250,15 +250,18 @@ func TestKill(t *testing.T) {
 	const clients, each = 8, 30
 	var wg sync.WaitGroup
 	var sent, failed, broke atomic.Int64
+	victim := make(chan *server, 1)
 	for c := range clients {
 		wg.Go(func() {
 			text := strings.Repeat(fmt.Sprintf("client %d says ", c), 40)
 			for i := range each {
 				switch sent.Add(1) {
 				case clients * each / 3:
-					h.servers[1].stop()
+					v := h.servers[h.busiest(t)]
+					v.stop()
+					victim <- v
 				case clients * each * 2 / 3:
-					h.servers[1].start(t)
+					(<-victim).start(t)
 				}
 				text += fmt.Sprint(" turn ", i)
 				var err error
@@ -285,7 +288,8 @@ func TestKill(t *testing.T) {
 	}
 	wg.Wait()
 	h.idle(t)
-	t.Logf("grpcbalancer: one of four killed: %d requests, %d failed that another could serve, %d broke off in the midst", sent.Load(), failed.Load(), broke.Load())
+	t.Logf("grpcbalancer: one of four killed: %d requests, %d attempts failed, %d requests failed that another could serve, %d broke off in the midst",
+		sent.Load(), h.stages(router.Failed), failed.Load(), broke.Load())
 	if failed.Load() != 0 {
 		t.Errorf("%d failed", failed.Load())
 	}

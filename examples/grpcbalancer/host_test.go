@@ -53,7 +53,9 @@ func (s *server) lines(ctx context.Context, body string, line func(string) error
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	resp, err := s.client.Do(req)
-	if err != nil {
+	if err != nil && ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	} else if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	defer resp.Body.Close()
@@ -267,6 +269,20 @@ func (h *host) stages(s router.Stage) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ended[s]
+}
+
+// busiest waits until a server is at work, and returns which has most to do.
+func (h *host) busiest(t testing.TB) (busiest int) {
+	until(t, "a server is at work", func() bool {
+		all := h.fleet.Snapshot()
+		for i, s := range all {
+			if s.Target.Load.InFlight > all[busiest].Target.Load.InFlight {
+				busiest = i
+			}
+		}
+		return all[busiest].Target.Load.InFlight > 0
+	})
+	return busiest
 }
 
 // until waits for a condition that must come.

@@ -108,6 +108,20 @@ func until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// busiest waits until a replica is at work, and returns which has most to do.
+func (h *host) busiest(t testing.TB) (busiest int) {
+	until(t, "a replica is at work", func() bool {
+		all := h.fleet.Snapshot()
+		for i, s := range all {
+			if s.Target.Load.InFlight > all[busiest].Target.Load.InFlight {
+				busiest = i
+			}
+		}
+		return all[busiest].Target.Load.InFlight > 0
+	})
+	return busiest
+}
+
 func chat(text string, stream bool) string {
 	return fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"stream":%t}`, text, stream)
 }
@@ -204,13 +218,20 @@ func TestFailover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, 2, fast(), nil)
-			if err := h.replicas[0].SetFaults(f); err != nil {
-				t.Fatal(err)
-			}
-			for i := 0; h.again.Load() == 0; i++ { // until a draw sends one there
-				if status, body, err := h.ask(chat(fmt.Sprint(name, i), i%2 == 0)); status != 200 || err != nil || i > 200 {
+			text := strings.Repeat("all work and no play ", 100)
+			for i := range 4 {
+				if status, body, err := h.ask(chat(text, i%2 == 0)); status != 200 || err != nil {
 					t.Fatal(i, status, body, err)
 				}
+				if i == 0 { // whose turn the next one is, too
+					warm := slices.IndexFunc(h.replicas, func(r *vllmtest.Server) bool { return r.Stats().Requests > 0 })
+					if err := h.replicas[warm].SetFaults(f); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if h.again.Load() == 0 {
+				t.Error("none was sent again")
 			}
 		})
 	}
@@ -345,14 +366,16 @@ func TestKill(t *testing.T) {
 	h := newHost(t, 4, vllmtest.Config{TimeScale: 0.05, ReplyTokens: 20}, nil)
 	const clients, each = 8, 30
 	var wg sync.WaitGroup
-	var sent, failed, broke atomic.Int64
+	var sent, failed, broke, victim atomic.Int64
 	for c := range clients {
 		wg.Go(func() {
 			text := strings.Repeat(fmt.Sprintf("client %d says ", c), 40)
 			for i := range each {
 				if sent.Add(1) == clients*each/3 {
-					h.replicas[1].SetFaults(vllmtest.Faults{Refuse: true})
-					h.replicas[1].Restart()
+					v := h.busiest(t)
+					victim.Store(int64(v))
+					h.replicas[v].SetFaults(vllmtest.Faults{Refuse: true})
+					h.replicas[v].Restart()
 				}
 				text += fmt.Sprint(" turn ", i)
 				status, body, err := h.ask(chat(text, c%2 == 0))
@@ -369,12 +392,13 @@ func TestKill(t *testing.T) {
 	}
 	wg.Wait()
 	h.idle(t)
-	t.Logf("reverseproxy: one of four killed: %d requests, %d failed that another could serve, %d broke off in the midst", sent.Load(), failed.Load(), broke.Load())
-	if failed.Load() != 0 {
-		t.Errorf("%d failed", failed.Load())
+	t.Logf("reverseproxy: one of four killed: %d requests, %d sent again, %d failed that another could serve, %d broke off in the midst",
+		sent.Load(), h.again.Load(), failed.Load(), broke.Load())
+	if failed.Load() != 0 || h.again.Load()+broke.Load() == 0 {
+		t.Errorf("%d failed, %d sent again", failed.Load(), h.again.Load())
 	}
-	if h.replicas[1].Stats().Restarts != 1 {
-		t.Error("nobody was killed")
+	if s := h.replicas[victim.Load()].Stats(); s.Restarts != 1 || s.Finished == 0 {
+		t.Errorf("who was killed: %+v", s)
 	}
 }
 
@@ -397,15 +421,22 @@ func TestAddedLatency(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+		_, err = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if i%2 == 0 && err != nil {
+			// The plain one has the client's body under way while the reply comes,
+			// and now and then its transport closes the connection at that.
+			t.Logf("the plain proxy lost a reply: %v", err)
+			continue
+		}
+		if err != nil || resp.StatusCode != 200 {
 			t.Fatal(resp.Status, err)
 		}
-		resp.Body.Close()
 		took[i%2] = append(took[i%2], time.Since(start))
 	}
 	for i := range took {
 		slices.Sort(took[i])
 	}
-	without, with := took[0][200], took[1][200]
+	without, with := took[0][len(took[0])/2], took[1][len(took[1])/2]
 	t.Logf("reverseproxy: p50 at one client: %v without, %v with, added %v", without, with, with-without)
 }

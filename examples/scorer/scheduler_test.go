@@ -171,6 +171,22 @@ func newScheduler(t testing.TB, n int, cfg vllmtest.Config, strategy router.Stra
 	return s, replicas
 }
 
+// busiest waits until a replica is at work, and returns which has most to do.
+func (s *scheduler) busiest() (busiest int) {
+	for {
+		all := s.fleet.Snapshot()
+		for i, m := range all {
+			if m.Target.Load.InFlight > all[busiest].Target.Load.InFlight {
+				busiest = i
+			}
+		}
+		if all[busiest].Target.Load.InFlight > 0 {
+			return busiest
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // p50 returns the median time of serving body n times by each of the schedulers,
 // in turns.
 func p50(t *testing.T, n int, body string, hosts ...*scheduler) []time.Duration {
