@@ -70,9 +70,15 @@ func (c *checker) check() {
 	c.indexed, c.polled = make(map[string]bool), make(map[string]bool)
 	c.reads = make(map[string]readBy)
 	c.globals()
-	names := make(map[string]int)
+	names, bases := make(map[string]int), make(map[string]int)
 	for i := range c.file.Providers {
-		c.provider(elem(child("", "providers"), i), &c.file.Providers[i], names, i)
+		path, p := elem(child("", "providers"), i), &c.file.Providers[i]
+		c.provider(path, p, names, i)
+		if first, double := bases[p.APIBase]; double && p.APIBase != "" {
+			c.warn(child(path, "api_base"), "is the address of providers[%d] too; neither counts what the other is sent", first)
+		} else {
+			bases[p.APIBase] = i
+		}
 	}
 	if _, there := c.tree["routes"]; !there {
 		c.problems = append(c.problems, Problem{Key: "routes", Message: "there is no route; a route begins with [[routes]]"})
@@ -96,9 +102,8 @@ func (c *checker) globals() {
 		c.urlPath(child(child("", table), "path"), path)
 	}
 	health := child("", "health")
-	cfg := viewConfig(c.file, Options{})
-	if _, err := loadview.New(cfg); err != nil {
-		c.settingsError(health, reflect.TypeOf(cfg), err)
+	if _, err := loadview.New(c.file.Health); err != nil {
+		c.settingsError(health, reflect.TypeOf(c.file.Health), err)
 	}
 }
 
@@ -109,6 +114,9 @@ func (c *checker) urlPath(path, value string) {
 }
 
 func (c *checker) provider(path string, p *Provider, names map[string]int, i int) {
+	if !c.good(path) {
+		return
+	}
 	if at := child(path, "name"); c.required(path, "name", p.Name) {
 		if first, double := names[p.Name]; double {
 			c.fail(at, "%q is the name of providers[%d] too", p.Name, first)
@@ -146,6 +154,9 @@ func (c *checker) provider(path string, p *Provider, names map[string]int, i int
 		kinds := []string{"auto", string(lmcache.KindOccupancy), string(lmcache.KindStatus), string(lmcache.KindMetrics)}
 		if kind := child(at, "kind"); l.Kind != "" && !slices.Contains(kinds, l.Kind) && c.good(kind) {
 			c.fail(kind, "%q is not known; %s", l.Kind, c.hint(l.Kind, kinds))
+		}
+		if _, given := c.places[child(at, "stale_secs")]; !given {
+			l.StaleSecs = max(l.StaleSecs, 5*l.RefreshSecs)
 		}
 		if l.StaleSecs < l.RefreshSecs && c.good(child(at, "stale_secs")) && c.good(child(at, "refresh_secs")) {
 			c.fail(child(at, "stale_secs"), "is %v, less than refresh_secs, which is %v", l.StaleSecs, l.RefreshSecs)
@@ -260,11 +271,16 @@ func (c *checker) settingsError(table string, t reflect.Type, err error) {
 	flat(err)
 	for _, line := range lines {
 		path := table
+		for i := strings.Index(line, ": "); i > 0 && !strings.ContainsAny(line[:i], " .") && strings.ToLower(line[:i]) == line[:i]; i = strings.Index(line, ": ") {
+			line = line[i+2:] // the names of packages
+		}
+		line = strings.TrimPrefix(line, "Config.")
 		for _, f := range fields(t) {
 			if name := t.Field(f.index).Name; word(line, name) {
 				line = strings.ReplaceAll(line, name, f.key)
 				if at := child(table, f.key); path == table && c.given(at) {
 					path = at
+					line = strings.TrimPrefix(strings.TrimPrefix(line, f.key+": "), f.key+" ")
 				}
 			}
 		}

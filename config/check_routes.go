@@ -11,6 +11,9 @@ import (
 )
 
 func (c *checker) route(path string, r *Route, names map[string]int) {
+	if !c.good(path) {
+		return
+	}
 	if c.required(path, "model", r.Model) {
 		at := child(path, "model")
 		if i := strings.IndexByte(r.Model, '*'); i >= 0 && i != len(r.Model)-1 {
@@ -115,6 +118,9 @@ func (c *checker) failover(path string, o router.Options) {
 }
 
 func (c *checker) target(path string, t *RouteTarget, i int, names, seen map[string]int) {
+	if !c.good(path) {
+		return
+	}
 	if at := child(path, "provider"); c.required(path, "provider", t.Provider) {
 		if _, known := names[t.Provider]; !known {
 			c.fail(at, "there is no provider %q%s", t.Provider, c.providerHint(t.Provider, names))

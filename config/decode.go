@@ -277,6 +277,7 @@ func (d *decoder) value(path string, in any, v reflect.Value) {
 		case float64:
 			if math.IsNaN(n) {
 				d.fail(path, "is not a number")
+				return
 			}
 			v.SetFloat(n)
 		default:

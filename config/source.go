@@ -56,6 +56,7 @@ func parse(data []byte) (*source, *Problem) {
 		p := &Problem{Message: strings.TrimPrefix(err.Error(), "toml: ")}
 		if errors.As(err, &d) {
 			p.Line, p.Column = d.Position()
+			p.Key = strings.Join(d.Key(), ".")
 		}
 		return nil, p
 	}
