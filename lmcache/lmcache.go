@@ -25,6 +25,7 @@
 package lmcache
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -260,7 +261,7 @@ func (c *Provider) setDefaults(policy egress.Policy) error {
 	}
 	if c.Endpoint == "" {
 		bad("Endpoint", "it is empty")
-	} else if err := policy.CheckURL(c.Endpoint); err != nil {
+	} else if err := policy.CheckURL(cmp.Or(redacted(c.Endpoint), c.Endpoint)); err != nil { // the error may quote it
 		bad("Endpoint", "%w", err)
 	} else if u, err := url.Parse(c.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		bad("Endpoint", "it is not an http or https URL")

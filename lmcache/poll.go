@@ -106,7 +106,7 @@ func (p *Poller) follow(ctx context.Context, client *http.Client, s *source) {
 
 // ask makes one poll.
 func (p *Poller) ask(ctx context.Context, client *http.Client, s *source) (answer, error) {
-	if err := p.limits.Load().policy.CheckURL(s.Endpoint); err != nil {
+	if err := p.limits.Load().policy.CheckURL(redacted(s.Endpoint)); err != nil {
 		return answer{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)

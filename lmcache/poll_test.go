@@ -253,7 +253,9 @@ func TestErrorsNameNoSecret(t *testing.T) {
 // The policy that holds now decides, at the poll and at the dial.
 func TestEgressIsAskedAgain(t *testing.T) {
 	s := newServer(t)
-	p := mustNew(t, Config{Providers: []Provider{s.provider("a")}})
+	a := s.provider("a")
+	a.Endpoint += "?key=s3cret"
+	p := mustNew(t, Config{Providers: []Provider{a}})
 	run(t, p)
 	eventually(t, "it is polled", func() bool { return p.says("a", 0.75) })
 
@@ -271,7 +273,7 @@ func TestEgressIsAskedAgain(t *testing.T) {
 	if s.polls.Load() != n {
 		t.Error("a denied endpoint was polled")
 	}
-	if err := p.Set([]Provider{s.provider("a")}); !denied(err) || !strings.Contains(err.Error(), `Providers[0] ("a"): Endpoint`) {
+	if err := p.Set([]Provider{a}); !denied(err) || strings.Contains(err.Error()+p.Status("a").Err.Error(), "s3cret") || !strings.Contains(err.Error(), `Providers[0] ("a"): Endpoint`) {
 		t.Errorf("Set: %v", err)
 	}
 	// What passes the first question is asked again when it is dialled.

@@ -154,10 +154,11 @@ func (s *source) at(at time.Time) Status {
 	return out
 }
 
+// redacted returns endpoint as it may be shown.
 func redacted(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
-		return ""
+		return "" // Set did not take it
 	}
 	u.RawQuery, u.Fragment = "", ""
 	return u.Redacted()

@@ -156,6 +156,36 @@ func TestTheOneTakenIsNotDominated(t *testing.T) {
 	}
 }
 
+// Whatever is known of the caches, 200 requests that stay do not all pile up on the
+// only target whose cache is available: it carries StateRequests and
+// CapacityRequests more than the others, and the rest is spread.
+func TestTheOnlyAvailableOneIsNotRunOver(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		f := told{"t0": 1}
+		ts := []router.Target{busy("t0", 0)}
+		for i := 1; i < 8; i++ {
+			ts = append(ts, busy(fmt.Sprint("t", i), 0))
+			if off {
+				f[ts[i].ID] = unavailable
+			}
+		}
+		s := mustNew(t, lmcacheaware.Config{Source: f})
+		for range 200 {
+			id := pickFor(t, s, p0, ts...).Target.ID
+			ts[slices.IndexFunc(ts, func(t router.Target) bool { return t.ID == id })].Load.InFlight++
+		}
+		extra := 16 + 4
+		if off {
+			extra += 16
+		}
+		for _, tg := range ts[1:] {
+			if d := ts[0].Load.InFlight - tg.Load.InFlight; d < extra-1 || d > extra+1 {
+				t.Errorf("unavailable %v: %d in flight beside %d, want %d more", off, ts[0].Load.InFlight, tg.Load.InFlight, extra)
+			}
+		}
+	}
+}
+
 // A neutral target is between the two others: learning that its cache is available
 // never makes it worse, and learning that it is not never makes it better.
 func TestNeutralIsNeitherBestNorWorst(t *testing.T) {
