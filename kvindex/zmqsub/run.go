@@ -61,8 +61,12 @@ type stream struct {
 	run    *run
 	i      int
 	target Target
+	ids    []string // in the index
 	batch  kvindex.Batch
 
+	rank      int // of the messages, where ranked
+	ranked    bool
+	mixed     bool   // and they are of several ranks, which target does not tell apart
 	topic     string // of the messages that are applied
 	named     bool   // topic is set
 	peer      uint64
@@ -99,11 +103,11 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	defer r.wg.Wait()
 	defer cancel()
 	for i, t := range s.cfg.Targets {
-		st := &stream{run: r, i: i, target: t}
+		st := &stream{run: r, i: i, target: t, ids: t.names()}
 		st.machine = newMachine(st, t.Replay != "", s.cfg.Queue, s.cfg.QueueBytes)
 		s.states[i].Store(uint32(Cold))
 		// What an earlier Run left behind is nobody's now.
-		s.cfg.Index.Reset(t.ID)
+		st.reset()
 		r.streams = append(r.streams, st)
 		r.byTopic.Insert(t.Topic, st)
 	}
@@ -268,6 +272,7 @@ const confirmAfter = time.Second
 
 func (st *stream) join(peer uint64) {
 	st.peer, st.hasPeer, st.staleAt = peer, true, time.Time{}
+	st.ranked, st.mixed = false, false
 	st.confirmAt, st.run.rearm = time.Now().Add(confirmAfter), true
 	st.up()
 }
@@ -352,7 +357,7 @@ func (r *run) malformed(id string, err error) {
 func (st *stream) apply(m message) bool {
 	err := st.batch.Decode(m.payload)
 	if err == nil {
-		err = st.run.s.cfg.Index.Apply(st.target.ID, m.seq, st.batch)
+		err = st.deal(m.seq)
 	}
 	if err != nil {
 		st.run.malformed(st.target.ID, err)
@@ -360,9 +365,6 @@ func (st *stream) apply(m message) bool {
 	}
 	return true
 }
-
-func (st *stream) reset()           { st.run.s.cfg.Index.Reset(st.target.ID) }
-func (st *stream) suspend(out bool) { st.run.s.cfg.Index.Suspend(st.target.ID, out) }
 
 func (st *stream) reconnect() {
 	if st.run.s.cfg.Bind {

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -35,10 +36,21 @@ type Index interface {
 }
 
 // Target is one engine, or one data-parallel rank, whose events come in over the
-// endpoint.
+// endpoint. vLLM and SGLang publish those of each rank on a port of its own: then
+// each has a Subscriber to its [RankEndpoint].
 type Target struct {
 	// ID is its name in the index.
 	ID string
+	// Ranks are the names in the index of the data-parallel ranks whose events come
+	// in one stream, rank 0 first, as some publishers send them (Dynamo's for
+	// TensorRT-LLM); the rank that a message names tells whose it is. Then ID is the
+	// name of the stream alone, for hooks, logs and State. "" leaves a rank out. At
+	// most 1,024.
+	//
+	// Without Ranks the events of two ranks in one stream are taken for a mistake:
+	// what they tell together is true of neither, so the target is not trusted
+	// until the connection is another.
+	Ranks []string
 	// Topic is what the topics of its messages begin with, such as
 	// "kv@10.0.0.7@llama". Of several that fit the longest counts. "", the default
 	// topic of engines, fits all.
@@ -122,7 +134,7 @@ type Stats struct {
 	Replays    uint64 // asked for
 	Malformed  uint64
 	Overflows  uint64 // messages dropped because the queue was full
-	Unknown    uint64 // messages whose topic fits no target
+	Unknown    uint64 // messages whose topic fits no target, or whose rank none of its Ranks
 	Connects   uint64
 	Disconnect uint64
 	// Transitions counts them by the state that was entered.
@@ -171,13 +183,23 @@ func New(cfg Config) (*Subscriber, error) {
 		if t.ID == "" || ids[t.ID] {
 			bad("Targets[%d].ID: %q is empty or there twice", i, t.ID)
 		}
+		ids[t.ID] = true
+		if len(t.Ranks) > maxRanks || len(t.Ranks) > 0 && len(t.names()) == 0 {
+			bad("Targets[%d].Ranks: there are %d, %d with a name; it must be at most %d, and one with a name", i, len(t.Ranks), len(t.names()), maxRanks)
+		}
+		for _, id := range t.Ranks {
+			if id != "" && ids[id] {
+				bad("Targets[%d].Ranks: %q is there twice", i, id)
+			}
+			ids[id] = true
+		}
 		if topics[t.Topic] {
 			bad("Targets[%d].Topic: %q is there twice", i, t.Topic)
 		}
 		if len(t.Topic) > maxTopic {
 			bad("Targets[%d].Topic has more than %d bytes", i, maxTopic)
 		}
-		ids[t.ID], topics[t.Topic] = true, true
+		topics[t.Topic] = true
 		if t.Replay == "" {
 			continue
 		}
@@ -224,6 +246,9 @@ func New(cfg Config) (*Subscriber, error) {
 		return nil, errors.Join(errs...)
 	}
 	cfg.Targets = append([]Target(nil), cfg.Targets...)
+	for i := range cfg.Targets {
+		cfg.Targets[i].Ranks = slices.Clone(cfg.Targets[i].Ranks)
+	}
 	s := &Subscriber{cfg: cfg, log: cfg.Logger, network: newNetwork, states: make([]atomic.Uint32, len(cfg.Targets))}
 	if s.log == nil {
 		s.log = zap.NewNop()
@@ -231,8 +256,10 @@ func New(cfg Config) (*Subscriber, error) {
 	return s, nil
 }
 
-// maxTopic bounds a topic in bytes.
-const maxTopic = 4 << 10
+const (
+	maxTopic = 4 << 10 // bytes
+	maxRanks = 1 << 10
+)
 
 // Stats returns what has been counted.
 func (s *Subscriber) Stats() Stats {
@@ -247,11 +274,11 @@ func (s *Subscriber) Stats() Stats {
 	return st
 }
 
-// State returns what is known of a target's stream; Cold for one that is none of
-// Config.Targets.
+// State returns what is known of a target's stream, which the ranks of Target.Ranks
+// share; Cold for one that is none of Config.Targets.
 func (s *Subscriber) State(id string) State {
 	for i := range s.cfg.Targets {
-		if s.cfg.Targets[i].ID == id {
+		if t := &s.cfg.Targets[i]; t.ID == id || id != "" && slices.Contains(t.Ranks, id) {
 			return State(s.states[i].Load())
 		}
 	}
