@@ -29,6 +29,8 @@ type TokenKey struct {
 	// steady is the number of leading messages whose tokens cannot depend on those
 	// that follow, as far as that can be seen from outside.
 	steady int
+	// lastUser is the number of messages up to the last one of a user.
+	lastUser int
 
 	// Chat says that the body has messages; else it has one prompt.
 	Chat bool
@@ -238,12 +240,15 @@ func (r *keyReader) messages() bool {
 			return false
 		}
 		lo := r.i
-		textOnly, reasons := r.message()
+		textOnly, reasons, user := r.message()
 		if !textOnly || r.err != nil {
 			return false
 		}
 		raw := r.b[lo:r.i]
 		r.turn(raw)
+		if user {
+			r.k.lastUser = len(r.k.turns)
+		}
 		// Templates cut what a past turn thought, be it a member or in the text.
 		reasons = reasons || bytes.Contains(raw, []byte("think>")) || bytes.Contains(raw, []byte(`think\u003`))
 		if steady = steady && !reasons; steady {
@@ -253,15 +258,30 @@ func (r *keyReader) messages() bool {
 	return r.err == nil && len(r.k.turns) > 0
 }
 
-// message reads a message and reports whether all of its content is text, and
-// whether it holds reasoning.
-func (r *keyReader) message() (textOnly, reasons bool) {
-	textOnly = true
+// message reads a message and reports whether all of its content is text, whether
+// it holds reasoning, and whether it may be a user's.
+func (r *keyReader) message() (textOnly, reasons, user bool) {
+	textOnly, user = true, true
 	for name, ok := r.firstKey(); ok; name, ok = r.nextKey() {
 		switch string(name) {
 		case "content":
 			t, s := r.content()
 			textOnly, reasons = textOnly && t, reasons || s
+		case "role":
+			if r.peek() != '"' {
+				r.skip()
+				continue
+			}
+			role, plain := r.raw()
+			if !plain {
+				r.skip()
+			}
+			switch roleKind(role) {
+			case kindAssistant, kindResult, kindFunction, kindSystem, kindDeveloper:
+				user = false
+			default:
+				user = true
+			}
 		case "audio":
 			textOnly = textOnly && r.null()
 			if !textOnly {
@@ -276,7 +296,7 @@ func (r *keyReader) message() (textOnly, reasons bool) {
 			r.skip()
 		}
 	}
-	return textOnly, reasons
+	return textOnly, reasons, user
 }
 
 func (r *keyReader) content() (textOnly, reasons bool) {

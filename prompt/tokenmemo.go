@@ -49,7 +49,8 @@ const (
 //     third prompt is the first that begins with known ones.
 //
 // A boundary is known for the conversation with its next message, since what
-// follows decides about the last tokens before it. What a reply said is counted
+// follows decides about the last tokens before it, and apart for what comes
+// before the last user's message and after it. What a reply said is counted
 // in as far as the next prompt was seen to hold it in the same tokens.
 //
 // Nothing is known beyond a message with reasoning, which templates cut from past
@@ -70,8 +71,27 @@ type TokenMemo struct {
 }
 
 type memoKey struct {
-	at     digest256
-	prefix bool
+	at   digest256
+	kind memoKind
+}
+
+// memoKind is what an entry is: all of a prompt, or how prompts begin in which a
+// user's message follows, or none. Templates treat what came before the last
+// user's message in another way than what follows it.
+type memoKind uint8
+
+const (
+	memoWhole memoKind = iota
+	memoPast
+	memoPresent
+)
+
+// boundary returns the key of the boundary after message i.
+func (k *TokenKey) boundary(i int) memoKey {
+	if k.lastUser > i+1 {
+		return memoKey{k.turns[i], memoPast}
+	}
+	return memoKey{k.turns[i], memoPresent}
 }
 
 type memoEntry struct {
@@ -135,7 +155,7 @@ func (m *TokenMemo) Tokens(k TokenKey) (ids []uint32, whole bool) {
 		// The last message's end is no boundary: it may be rendered as one that the
 		// model goes on with.
 		for i := min(k.steady, len(k.turns)-1) - 1; i >= 0; i-- {
-			if e := m.get(memoKey{at: k.turns[i], prefix: true}); e != nil {
+			if e := m.get(k.boundary(i)); e != nil {
 				m.n.Prefix++
 				return e.ids, false
 			}
@@ -190,7 +210,7 @@ func (m *TokenMemo) learn(k *TokenKey, prompt, output []uint32) bool {
 // agrees reports whether a prompt begins as Tokens would have said.
 func (m *TokenMemo) agrees(k *TokenKey, prompt []uint32) bool {
 	for i := min(k.steady, len(k.turns)-1) - 1; i >= 0; i-- {
-		if e := m.get(memoKey{at: k.turns[i], prefix: true}); e != nil {
+		if e := m.get(k.boundary(i)); e != nil {
 			return len(prompt) >= len(e.ids) && equalIDs(prompt[:len(e.ids)], e.ids)
 		}
 	}
@@ -214,7 +234,7 @@ func (m *TokenMemo) confirm(k *TokenKey, prompt []uint32) {
 			m.n.Unstable++
 			return
 		}
-		at := memoKey{at: k.turns[i+1], prefix: true}
+		at := k.boundary(i + 1)
 		if m.get(at) == nil {
 			m.n.Confirmed++
 			m.put(&memoEntry{key: at, setting: k.setting, ids: append([]uint32(nil), prompt[:n]...), prompt: n})

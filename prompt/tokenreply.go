@@ -61,6 +61,11 @@ func (r *TokenReply) Write(b []byte) (int, error) {
 		if len(r.raw) > 0 {
 			r.raw = r.hold(r.raw, line)
 			line = r.raw
+		} else if len(line) > r.limit() {
+			r.spoil()
+		}
+		if r.bad {
+			break
 		}
 		r.line(bytes.TrimSuffix(line, []byte("\r")))
 		r.raw, b = r.raw[:0], b[i+1:]
@@ -70,15 +75,18 @@ func (r *TokenReply) Write(b []byte) (int, error) {
 
 // hold appends b to dst within the limit.
 func (r *TokenReply) hold(dst, b []byte) []byte {
-	limit := r.Limit
-	if limit <= 0 {
-		limit = DefaultTokenReply
-	}
-	if len(dst)+len(b) > limit {
+	if len(dst)+len(b) > r.limit() {
 		r.spoil()
 		return nil
 	}
 	return append(dst, b...)
+}
+
+func (r *TokenReply) limit() int {
+	if r.Limit <= 0 {
+		return DefaultTokenReply
+	}
+	return r.Limit
 }
 
 func (r *TokenReply) spoil() { *r = TokenReply{Limit: r.Limit, form: r.form, bad: true} }
