@@ -146,10 +146,10 @@ func (c *checker) target(path string, t *RouteTarget, i int, names, seen map[str
 
 // providerHint returns the nearest name of a provider, or all where they are few.
 func (c *checker) providerHint(name string, names map[string]int) string {
-	if len(names) == 0 {
+	if len(names) == 0 || c.hints > maxHints {
 		return ""
 	}
-	if len(names) <= 20 || c.hints > maxHints {
+	if len(names) <= 20 {
 		return "; " + c.hint(name, slices.Collect(maps.Keys(names)))
 	}
 	best, least := "", 65

@@ -21,6 +21,7 @@ const (
 	maxDepth   = 16      // nested brackets, and parts of a dotted key
 	maxKeys    = 10_000  // keys in one table, as long as no header comes between
 	maxHeaders = 20_000
+	maxCommas  = 100_000
 )
 
 // A place is where a key and its value begin, as offsets.
@@ -73,7 +74,7 @@ func tooMuch(data []byte) (at int, why string) {
 	if len(data) > maxSize {
 		return 0, fmt.Sprintf("the file has more than %d bytes", maxSize)
 	}
-	var depth, dots, keys, headers int
+	var depth, dots, keys, headers, commas int
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; c {
 		case '#':
@@ -107,7 +108,12 @@ func tooMuch(data []byte) (at int, why string) {
 				return i, fmt.Sprintf("more than %d keys in one table", maxKeys)
 			}
 			dots = 0
-		case ',', '\n':
+		case ',':
+			if commas++; commas > maxCommas {
+				return i, fmt.Sprintf("more than %d values in lists", maxCommas)
+			}
+			dots = 0
+		case '\n':
 			dots = 0
 		}
 	}
