@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -112,11 +113,41 @@ type request struct {
 	Tokens []uint32          `json:"prompt_token_ids"`
 	Usage  json.RawMessage   `json:"usage"`
 	Cached int               `json:"cached_tokens"`
+	Before json.RawMessage   `json:"seq_before"` // a number, or one for each rank
+	After  json.RawMessage   `json:"seq_after"`
 }
 
-// TestVLLM replays every recording of real engines and counts the requests whose
-// cached tokens the events that had come by then foretell.
-func TestVLLM(t *testing.T) {
+// rank is the data-parallel rank that served the request: the one that was asked
+// for, or the one whose sequence moved on.
+func (q *request) rank() string {
+	for k, v := range q.Header {
+		if strings.EqualFold(k, "X-data-parallel-rank") {
+			return v
+		}
+	}
+	var before, after map[string]int64
+	if json.Unmarshal(q.Before, &before) != nil || json.Unmarshal(q.After, &after) != nil {
+		return "0"
+	}
+	for rank, seq := range after {
+		if was, ok := before[rank]; !ok || was != seq {
+			return rank
+		}
+	}
+	return "0"
+}
+
+// TestRecordings replays what real engines sent and counts what of it comes out
+// right, file by file: go test -run TestRecordings -v ./kvindex
+func TestRecordings(t *testing.T) {
+	t.Run("vLLM", vllmRecordings)
+	t.Run("SGLang", sglangRecordings)
+	t.Run("without truth", otherRecordings)
+}
+
+// vllmRecordings counts the requests whose cached tokens the events that had come
+// by then foretell.
+func vllmRecordings(t *testing.T) {
 	dir := shareddata.Path(t, "vllm_live")
 	files, err := filepath.Glob(filepath.Join(dir, "v*", "*.events.jsonl"))
 	if err != nil || len(files) == 0 {
@@ -124,6 +155,7 @@ func TestVLLM(t *testing.T) {
 	}
 	sort.Strings(files)
 	sum := map[string][2]int{}
+	t.Logf("%-36s right    of", "file")
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, dir+string(filepath.Separator)), ".events.jsonl")
 		right, of, misses := replayVLLM(t, file)
@@ -133,17 +165,19 @@ func TestVLLM(t *testing.T) {
 			class = "sliding window, session ids"
 		case strings.Contains(name, "hybrid"):
 			class = "sliding window"
-		case strings.Contains(name, "concurrent"), strings.Contains(name, "late_join"), strings.Contains(name, "data_parallel"):
-			class = "concurrent, late join, data parallel"
+		case strings.Contains(name, "concurrent"), strings.Contains(name, "late_join"):
+			class = "concurrent, late join"
+		case strings.Contains(name, "data_parallel"):
+			class = "data parallel"
 		}
 		s := sum[class]
 		sum[class] = [2]int{s[0] + right, s[1] + of}
-		t.Logf("%-36s %4d of %4d  %s", name, right, of, strings.Join(misses, "; "))
+		t.Logf("%-36s %5d %5d  %s", name, right, of, strings.Join(misses, "; "))
 	}
-	for class, s := range sum {
-		t.Logf("%-36s %4d of %4d", class, s[0], s[1])
+	for _, class := range slices.Sorted(mapKeys(sum)) {
+		t.Logf("%-36s %5d %5d", class, sum[class][0], sum[class][1])
 	}
-	want := map[string][2]int{"one group, sequential": {949, 975}, "sliding window": {80, 81}, "sliding window, session ids": {7, 7}}
+	want := map[string][2]int{"one group, sequential": {949, 975}, "sliding window": {80, 81}, "sliding window, session ids": {7, 7}, "data parallel": {8, 8}}
 	for class, w := range want {
 		if sum[class] != w {
 			t.Errorf("%s: %d of %d, want %d of %d", class, sum[class][0], sum[class][1], w[0], w[1])
@@ -182,13 +216,7 @@ func replayVLLM(t *testing.T, file string) (right, of int, misses []string) {
 		if strings.HasPrefix(body.Model, "adapter-") {
 			p.Adapter = body.Model
 		}
-		rank := 0
-		for k, v := range q.Header {
-			if strings.EqualFold(k, "X-data-parallel-rank") {
-				rank, _ = strconv.Atoi(v)
-			}
-		}
-		got := max(0, x.Match(p, ids, nil)[rank])
+		got := max(0, x.Match(p, ids, nil)[slices.Index(ids, q.rank())])
 		of++
 		if got == q.Cached {
 			right++
@@ -218,14 +246,15 @@ type truth struct {
 	}
 }
 
-// TestSGLang holds the index against what real SGLang caches said they held,
+// sglangRecordings holds the index against what real SGLang caches said they held,
 // step by step.
-func TestSGLang(t *testing.T) {
+func sglangRecordings(t *testing.T) {
 	dir := shareddata.Path(t, "sglang_live")
 	files, err := filepath.Glob(filepath.Join(dir, "*.truth.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recordings in %s: %v", dir, err)
 	}
+	t.Logf("%-52s  right    of", "file")
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".truth.json")
 		raw, err := os.ReadFile(file)
@@ -282,10 +311,53 @@ func TestSGLang(t *testing.T) {
 			}
 		}
 		check(t, x)
-		t.Logf("%-52s %5d of %5d", name, right, of)
+		t.Logf("%-52s %6d %5d", name, right, of)
 		if right != of && !old {
 			t.Errorf("%s: %s", name, strings.Join(misses[:min(len(misses), 8)], "; "))
 		}
+	}
+}
+
+// otherRecordings are streams of which nobody recorded what the cache held: each
+// message is read and applied.
+func otherRecordings(t *testing.T) {
+	dir := shareddata.Path(t, "sglang_live")
+	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied := 0
+	for _, file := range files {
+		if _, err := os.Stat(strings.TrimSuffix(file, ".jsonl") + ".truth.json"); err == nil {
+			continue
+		}
+		x, err := New(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, m := range messages(t, file) {
+			if m.channel != "live" || len(m.frames) != 3 {
+				continue
+			}
+			b, err := Decode(m.frames[2])
+			if err != nil {
+				t.Errorf("%s, message %d: %v", file, m.seq(), err)
+				continue
+			}
+			if err := x.Apply(fmt.Sprint("rank ", b.Rank), m.seq(), b); err != nil && !errors.Is(err, ErrGap) {
+				t.Error(err)
+			}
+			n++
+		}
+		check(t, x)
+		st := x.Stats()
+		t.Logf("%-52s %d messages, %d blocks, %d keys and %d events that are not known", strings.TrimSuffix(filepath.Base(file), ".jsonl"),
+			n, st.Blocks, st.UnknownKeys, st.UnknownEvents)
+		applied += n
+	}
+	if applied == 0 {
+		t.Error("nothing was applied")
 	}
 }
 
