@@ -118,7 +118,7 @@ var templates = map[string]template{
 func TestTokenMemoExact(t *testing.T) {
 	for name, render := range templates {
 		t.Run(name, func(t *testing.T) {
-			wholes, prefixes, known, total := play(t, rand.New(rand.NewPCG(1, 2)), render, newMemo(t, TokenMemoConfig{}), 3000)
+			wholes, prefixes, known, total := play(t, rand.New(rand.NewPCG(1, 2)), render, newMemo(t, TokenMemoConfig{}), 1200)
 			t.Logf("%d whole, %d prefixes, %d of %d tokens known", wholes, prefixes, known, total)
 			if wholes == 0 || prefixes == 0 && name != "moving" {
 				t.Errorf("%d whole, %d prefixes", wholes, prefixes)
