@@ -184,7 +184,9 @@ func newHost(t testing.TB, n int, cfg vllmtest.Config, m mode) *host {
 			FirstToken: func(context.Context, router.Decision) { h.mu.Lock(); h.first++; h.mu.Unlock() },
 			Done: func(_ context.Context, _ router.Decision, o router.Outcome) {
 				h.mu.Lock()
-				h.ended[o.Stage]++
+				if o.Status != unsent.Status { // which happens when a server has just come
+					h.ended[o.Stage]++
+				}
 				h.mu.Unlock()
 			},
 		}}),
