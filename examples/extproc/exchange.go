@@ -190,7 +190,7 @@ func (x *exchange) responseHeaders(in *extproc.ProcessingRequest, h *extproc.Htt
 	}
 	x.served(endpoint(in), attempts(in))
 	if d := attribute(in, "response.code_details").GetStringValue(); d != "" && d != "via_upstream" {
-		o := router.Outcome{Stage: router.Canceled, Err: fmt.Errorf("Envoy's own reply: %s", d)}
+		o := router.Outcome{Stage: router.Canceled, Err: fmt.Errorf("the gateway itself replied: %s", d)}
 		if strings.HasPrefix(d, "upstream_") && !strings.Contains(d, "{overflow") { // not Envoy's own limits
 			o.Stage = router.Failed
 		}

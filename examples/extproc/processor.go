@@ -114,10 +114,10 @@ func (p *Processor) Router() *router.Router { return p.router }
 // Process serves one HTTP request. Whatever ends its stream settles the lease:
 // the reply's end, an error, Envoy when the client is gone, the server's Stop.
 func (p *Processor) Process(s extproc.ExternalProcessor_ProcessServer) error {
-	x := &exchange{p: p, ctx: s.Context()}
-	defer x.end()
 	busy := p.streams.Add(1) > int64(p.cfg.MaxStreams)
 	defer p.streams.Add(-1)
+	x := &exchange{p: p, ctx: s.Context()}
+	defer x.end()
 	for {
 		in, err := s.Recv()
 		if err == io.EOF {
