@@ -42,8 +42,9 @@ type options struct {
 	workloads, rates, policies, seeds, gateways, speeds, events string
 	calibration, data, json, html, profile, from, against, svg  string
 	replicas, blocks                                            int
-	scrape                                                      time.Duration
-	tokens, list                                                bool
+	scrape, lag                                                 time.Duration
+	drop                                                        float64
+	tokens, list, noReplay, exact                               bool
 }
 
 func (o *options) flags() *flag.FlagSet {
@@ -59,6 +60,10 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.speeds, "speeds", "", "comma-separated `speeds` of the replicas; missing ones are 1")
 	f.StringVar(&o.events, "events", "", "what happens to replicas: `\"die 0 100s 60s tell; slow 1 50s 0.5; join 200s\"`")
 	f.DurationVar(&o.scrape, "scrape", 5*time.Second, "how often gateways learn the engines' queues; 0: never")
+	f.DurationVar(&o.lag, "kv-lag", eventLag, "how late engines' KV events are, for policies that read them")
+	f.Float64Var(&o.drop, "kv-drop", 0, "share of these that are lost")
+	f.BoolVar(&o.noReplay, "kv-noreplay", false, "what is lost cannot be asked for again")
+	f.BoolVar(&o.exact, "precise", false, "exact numbers beside approximate ones: workloads, rates and caches of its own")
 	f.BoolVar(&o.tokens, "tokens", false, "give policies token ids beside the text")
 	f.StringVar(&o.data, "data", filepath.Join("..", "shared", "data"), "`folder` of the recorded traces")
 	f.StringVar(&o.json, "json", "", "write everything to this `file`")
@@ -101,6 +106,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 			return err
 		}
 		return save(o.svg, func(w io.Writer) error { return writeSweep(w, all) })
+	}
+	if o.exact {
+		return o.precise(ctx, preciseScenes, out, log)
 	}
 	if (o.from == "") != (o.against == "") {
 		return errors.New("-from and -against go together")

@@ -36,6 +36,10 @@ type plan struct {
 	notes map[cellKey]string // what run found that no sim.Cell tells
 }
 
+func (o *options) kvEvents() sim.KVEvents {
+	return sim.KVEvents{Lag: o.lag, Drop: o.drop, NoReplay: o.noReplay}
+}
+
 // cellKey is what a cell is of.
 type cellKey struct {
 	workload, policy string
@@ -188,7 +192,7 @@ func (p *plan) run(ctx context.Context, log io.Writer) (*sim.Study, error) {
 					for k, q := range p.policies {
 						j := job{group: g, cell: cells + k, run: n, cfg: sim.Config{
 							Rate: rate, Policy: q, Seed: seed, Replicas: replicas, Calibration: p.cal, Speeds: p.speeds,
-							Gateways: gateways, Scrape: p.options.scrape, Events: p.events, Tokens: p.options.tokens, Requests: true,
+							Gateways: gateways, Scrape: p.options.scrape, KV: p.options.kvEvents(), Events: p.events, Tokens: p.options.tokens, Requests: true,
 						}}
 						jobs = append(jobs, j)
 						if dies {
