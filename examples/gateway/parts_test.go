@@ -13,6 +13,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/prompt"
+	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
 func TestParseTarget(t *testing.T) {
@@ -39,6 +40,12 @@ func TestParseTarget(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	for _, args := range []string{
 		"", "-target x", "-target http://a -target http://a", "-target http://a extra", "-target http://a -strategy best",
+		"-target http://a -kv-events tcp://a:1", "-target http://a -tokens memo", "-target http://a -kv-topic x",
+		"-target http://a -strategy precise_cache_aware", "-target http://a -strategy precise_cache_aware -kv-events x",
+		"-target http://a -strategy precise_cache_aware -kv-events tcp://a:1,", "-target http://a -strategy precise_cache_aware -kv-events ,tcp://a:1",
+		"-target http://a -strategy precise_cache_aware -kv-events tcp://a:1 -kv-events tcp://a:2",
+		"-target http://a -strategy precise_cache_aware -kv-events tcp://169.254.169.254:1",
+		"-target http://a -strategy precise_cache_aware -kv-events tcp://a:1 -tokens guess",
 		"-target http://a -attempts 0", "-target http://a -max-body -1", "-target http://a -max-text -1",
 		"-target http://a -idle-timeout -1s", "-target http://a -listen nowhere:at:all", "-unknown",
 	} {
@@ -54,6 +61,9 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		args := []string{"-listen", "127.0.0.1:0", "-target", "http://127.0.0.1:1=2", "-strategy", name, "-drain-delay", "0s"}
+		if name == precisecacheaware.Name {
+			args = append(args, "-kv-events", "tcp://127.0.0.1:1,tcp://127.0.0.1:1")
+		}
 		var log bytes.Buffer
 		if err := run(ctx, args, io.Discard, &log); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, log.String())

@@ -147,7 +147,12 @@ func (g *rig) talk(t *testing.T, c *talk, ids []uint32, beside string) (http.Hea
 func (f *fleet) tokens(t *testing.T, c *talk) []uint32 {
 	t.Helper()
 	b, _ := json.Marshal(map[string]any{"model": "m", "messages": c.said})
-	resp, err := f.servers[0].Client().Post(f.urls[0]+"/tokenize", "application/json", bytes.NewReader(b))
+	req, err := http.NewRequest("POST", f.urls[0]+"/tokenize", bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Close = true
+	resp, err := f.servers[0].Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
