@@ -363,7 +363,17 @@ func (st *stream) apply(m message) bool {
 		st.run.malformed(st.target.ID, err)
 		return false
 	}
+	if f := st.run.s.cfg.Trace.Lag; f != nil && m.time != 0 && st.state != Resyncing {
+		f(st.target.ID, since(m.time))
+	}
 	return true
+}
+
+// since returns the time since t, in seconds since 1970, within 30 years of now.
+func since(t float64) time.Duration {
+	const most = 1e9 // seconds; a Duration holds nine times as much
+	s := float64(time.Now().UnixNano())/1e9 - t
+	return time.Duration(min(max(s, -most), most) * 1e9)
 }
 
 func (st *stream) reconnect() {

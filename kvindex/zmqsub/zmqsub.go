@@ -124,6 +124,11 @@ type Trace struct {
 	Overflow func(topic string)
 	// Replay tells of a replay that was asked for, from the message start on.
 	Replay func(id string, start uint64)
+	// Lag tells of a message that was applied as it came, outside of a replay, how
+	// long before that the engine had made it. It is by the clocks of both machines,
+	// so it is less than 0 where the engine's is ahead. Messages without a time are
+	// not told of.
+	Lag func(id string, lag time.Duration)
 }
 
 // Stats is what a Subscriber has counted.
