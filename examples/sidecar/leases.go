@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/warmroute/router"
+)
+
+// errDeadline is the error of the outcome of a lease that nobody ended.
+var errDeadline = errors.New("sidecar: the lease's deadline passed before its caller ended it")
+
+// leases are those that callers hold, by the names that they have for them. Each
+// ends once: by its caller, by its deadline, or by close.
+type leases struct {
+	log *slog.Logger
+	max int
+
+	mu      sync.Mutex
+	open    map[string]*held
+	count   int // of open, and of those on their way there
+	expired int // since the start
+	past    map[string]bool
+	ring    []string // of past, which are the last that expired
+	at      int
+	closed  bool
+}
+
+type held struct {
+	lease    *router.Lease
+	deadline time.Duration
+	timer    *time.Timer
+	cancel   context.CancelFunc // of the lease's context
+}
+
+// rememberExpired is how many of the leases that expired are told from those that
+// never were.
+const rememberExpired = 4096
+
+func (s *leases) init(max int, log *slog.Logger) {
+	s.max, s.log = max, log
+	s.open = make(map[string]*held)
+	s.past = make(map[string]bool)
+	s.ring = make([]string, rememberExpired)
+}
+
+var (
+	errClosing = unavailable("closing", "the service is closing", 0)
+	errFull    = unavailable("too_many_leases", "too many leases are open", 0)
+)
+
+// reserve counts a lease that is to come, if there is room; release takes that
+// back.
+func (s *leases) reserve() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errClosing
+	case s.count >= s.max:
+		return errFull
+	}
+	s.count++
+	return nil
+}
+
+func (s *leases) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count--
+}
+
+// keep takes a lease whose place is reserved, and names it. cancel is called when
+// it has ended.
+func (s *leases) keep(l *router.Lease, cancel context.CancelFunc, deadline time.Duration) (string, error) {
+	id := rand.Text()
+	s.mu.Lock()
+	if s.closed {
+		s.count--
+		s.mu.Unlock()
+		l.Done(router.Outcome{Stage: router.Canceled})
+		cancel()
+		return "", errClosing
+	}
+	s.open[id] = &held{lease: l, deadline: deadline, cancel: cancel, timer: time.AfterFunc(deadline, func() { s.expire(id) })}
+	s.mu.Unlock()
+	return id, nil
+}
+
+// get returns an open lease.
+func (s *leases) get(id string) (*held, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.find(id)
+}
+
+func (s *leases) find(id string) (*held, error) {
+	if h := s.open[id]; h != nil {
+		return h, nil
+	}
+	if s.past[id] {
+		return nil, &failure{status: http.StatusGone, code: "lease_expired", message: "the lease's deadline passed before it was ended"}
+	}
+	return nil, &failure{status: http.StatusNotFound, code: "no_such_lease", message: "no such lease is open"}
+}
+
+// take removes an open lease, whose place stays reserved until release.
+func (s *leases) take(id string) (*held, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, err := s.find(id)
+	if err == nil {
+		delete(s.open, id)
+		h.timer.Stop()
+	}
+	return h, err
+}
+
+// end settles a lease with o.
+func (s *leases) end(id string, o router.Outcome) error {
+	h, err := s.take(id)
+	if err == nil {
+		h.settle(o)
+		s.release()
+	}
+	return err
+}
+
+func (h *held) settle(o router.Outcome) {
+	h.lease.Done(o)
+	h.cancel()
+}
+
+// expire ends a lease whose deadline has passed.
+func (s *leases) expire(id string) {
+	s.mu.Lock()
+	h := s.open[id]
+	if h == nil { // its caller was just in time
+		s.mu.Unlock()
+		return
+	}
+	delete(s.open, id)
+	delete(s.past, s.ring[s.at])
+	s.ring[s.at], s.past[id] = id, true
+	s.at = (s.at + 1) % len(s.ring)
+	s.expired++
+	s.mu.Unlock()
+
+	h.settle(router.Outcome{Stage: router.Canceled, Err: errDeadline})
+	s.release()
+	s.log.Warn("a lease was not ended by its caller", "lease", id, "target", h.lease.Decision().Target.ID, "deadline", h.deadline)
+}
+
+// counts returns how many leases are open, and how many have expired.
+func (s *leases) counts() (open, expired int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count, s.expired
+}
+
+func (s *leases) close() {
+	s.mu.Lock()
+	all := s.open
+	s.open, s.closed = nil, true
+	s.count -= len(all)
+	s.mu.Unlock()
+	for _, h := range all {
+		h.timer.Stop()
+		h.settle(router.Outcome{Stage: router.Canceled})
+	}
+}
