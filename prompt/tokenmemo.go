@@ -257,6 +257,17 @@ func (m *TokenMemo) Contradict(k TokenKey) {
 	}
 }
 
+// Forget empties the memo. Whoever sees an engine start again calls it, since it
+// may have come back with another tokenizer or template.
+func (m *TokenMemo) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.entries)
+	clear(m.suspect)
+	m.recent.Init()
+	m.bytes = 0
+}
+
 // Suspect reports whether nothing is believed of this key's setting for now.
 func (m *TokenMemo) Suspect(k TokenKey) bool {
 	m.mu.Lock()

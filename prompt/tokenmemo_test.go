@@ -297,6 +297,15 @@ func TestTokenMemoContradiction(t *testing.T) {
 	if s := m.Stats(); s.Contradicted != 3 {
 		t.Errorf("%+v", s)
 	}
+	teach(`,"tools":[1]`, 1)
+	m.Forget()
+	if s := m.Stats(); knows(`,"tools":[1]`) || m.Suspect(chatKey(t, "", c)) || s.Entries != 0 || s.Bytes != 0 {
+		t.Errorf("forgotten: %+v", s)
+	}
+	teach("", 3) // no contradiction with what was forgotten
+	if !knows("") || told != 3 {
+		t.Errorf("after Forget: known %v, told %d times", knows(""), told)
+	}
 }
 
 // TestTokenMemoBounds: never more entries or bytes than allowed, and what is used

@@ -83,9 +83,10 @@ func newRig(t *testing.T, c rigConfig, upstreams ...string) *rig {
 		t.Fatal(err)
 	}
 	if c.mode != "" {
-		if c.tokens, err = newTokenSource(c.mode, v, c.Log); err != nil {
+		if c.tokens, err = newTokenSource(c.mode, 0, v, c.Log); err != nil {
 			t.Fatal(err)
 		}
+		c.tokens.watch(c.precise)
 		t.Cleanup(c.tokens.close)
 	}
 	if c.precise != nil {
@@ -130,6 +131,9 @@ func (g *rig) settled(t *testing.T) {
 			if l := s.Target.Load; l.InFlight != 0 || l.Prefill != 0 {
 				return false
 			}
+		}
+		if s := g.h.cfg.tokens; s != nil && s.reading.Load() != 0 {
+			return false
 		}
 		return g.h.Active() == 0 && g.h.bodies.used.Load() == 0
 	})

@@ -67,6 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs.Var(&events, "kv-events", "`EVENTS[,REPLAY]`: where a replica publishes its KV events, tcp://host:port each; give one for each -target, in the same order")
 	topic := fs.String("kv-topic", "", "what the `topics` of KV events begin with (empty: any)")
 	mode := fs.String("tokens", tokensHeader, "where token ids come from, beside prompts of ids and the header: `header` (nowhere else), memo or tokenize")
+	tokenizeTimeout := fs.Duration("tokenize-timeout", time.Second, "-tokens tokenize: most time to find a prompt's ids before it is routed by its text")
 	fs.IntVar(&options.Attempts, "attempts", 3, "most targets that one request is sent to")
 	fs.BoolVar(&options.FailOpen, "fail-open", false, "where no target is ready, try one that is not instead of answering 503")
 	fs.Int64Var(&c.MaxBody, "max-body", 32<<20, "most `bytes` of one request body")
@@ -92,6 +93,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errors.New("-attempts is less than 1")
 	case *maxText < 0:
 		return errors.New("-max-text is negative")
+	case *tokenizeTimeout <= 0:
+		return errors.New("-tokenize-timeout is not positive")
 	case *scrape < 0 || *probe < 0:
 		return errors.New("-scrape or -probe is negative")
 	}
@@ -118,9 +121,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if *mode != tokensHeader {
-		if c.tokens, err = newTokenSource(*mode, v, serve.log); err != nil {
+		if c.tokens, err = newTokenSource(*mode, *tokenizeTimeout, v, serve.log); err != nil {
 			return err
 		}
+		c.tokens.watch(c.precise)
 		defer c.tokens.close()
 	}
 	c.Router, c.Log = r, serve.log

@@ -27,6 +27,7 @@ func (x *exchange) reply(a *attempt) {
 	m := newMeter(a.resp, d.Prompt, a.buf.seen[:0])
 	if m.reply != nil {
 		m.ids = x.tokens.reader()
+		defer x.tokens.release()
 	}
 	o := x.copy(a, m)
 	m.report(&o)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/loadview"
@@ -22,10 +23,15 @@ type tokenSource struct {
 	given, whole, partial, none atomic.Int64
 	miscounted                  atomic.Int64
 	judged, tooMuch             atomic.Int64 // of partial ones
+	reading                     atomic.Int64 // replies whose ids are collected
 }
 
+// maxReading bounds the replies whose ids are collected at once, each of which may
+// hold prompt.DefaultTokenReply bytes. Of more nothing is learned.
+const maxReading = 64
+
 // newTokenSource returns the source for a mode that is not tokensHeader.
-func newTokenSource(mode string, view *loadview.View, log *slog.Logger) (*tokenSource, error) {
+func newTokenSource(mode string, timeout time.Duration, view *loadview.View, log *slog.Logger) (*tokenSource, error) {
 	memo, err := prompt.NewTokenMemo(prompt.TokenMemoConfig{Contradicted: func() {
 		log.Warn("token ids contradict each other; those of such requests are left out for a while")
 	}})
@@ -37,6 +43,7 @@ func newTokenSource(mode string, view *loadview.View, log *slog.Logger) (*tokenS
 		t.client, err = tokenize.New(tokenize.Config{
 			Targets: func() []string { return ready(view) },
 			Memo:    memo,
+			Timeout: timeout,
 			Trace: tokenize.Trace{Changed: func(target, kind string, err error) {
 				if err != nil {
 					log.Warn("no token ids: requests are routed by text", "target", target, "kind", kind, "err", err)
@@ -66,6 +73,7 @@ type tokenUse struct {
 	keyed   bool
 	partial bool // ids of the beginning alone
 	ids     int
+	reading bool // counted in source.reading
 }
 
 // fill gives p ids where it has none and they are known.
@@ -106,7 +114,20 @@ func (u *tokenUse) reader() *prompt.TokenReply {
 	if u.source == nil || !u.keyed || !u.key.ReturnsIDs {
 		return nil
 	}
+	if u.source.reading.Add(1) > maxReading {
+		u.source.reading.Add(-1)
+		return nil
+	}
+	u.reading = true
 	return new(prompt.TokenReply)
+}
+
+// release ends what reader began.
+func (u *tokenUse) release() {
+	if u.reading {
+		u.reading = false
+		u.source.reading.Add(-1)
+	}
 }
 
 // learn takes what a reply said.
@@ -143,6 +164,16 @@ func (u *tokenUse) learn(ids *prompt.TokenReply, d router.Decision, o *router.Ou
 	// The prediction was for the known beginning, so it is not comparable: the
 	// strategy is not to judge it.
 	o.PromptTokens = 0
+}
+
+// watch empties the memo whenever a target starts again, maybe with another
+// tokenizer. It is called before p runs.
+func (t *tokenSource) watch(p *precise) {
+	forget := p.forget
+	p.forget = func(id string) {
+		t.memo.Forget()
+		forget(id)
+	}
 }
 
 func (t *tokenSource) close() {
