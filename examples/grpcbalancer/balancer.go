@@ -146,6 +146,7 @@ func (w *watcher) NewSubConn(addrs []resolver.Address, o balancer.NewSubConnOpti
 		}
 		tell(s)
 	}
+	//lint:ignore SA1019 what is deprecated is more than one address for each, and base gives one
 	sc, err := w.ClientConn.NewSubConn(addrs, o)
 	if err == nil {
 		w.conns[id] = sc
