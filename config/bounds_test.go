@@ -51,13 +51,13 @@ func TestHostile(t *testing.T) {
 		"dots":            strings.Repeat("a.", 1<<20) + "a = 1",
 		"header of dots":  "[" + strings.Repeat("a.", 1<<20) + "a]",
 		"keys":            repeat(1<<20, "k%d=1\n"),
-		"dotted keys":     repeat(1<<20, "a.k%d=1\n"),
+		"dotted keys":     repeat(1<<18, "a.k%d=1\n"),
 		"tables":          repeat(1<<20, "[a.k%d]\n"),
 		"routes":          repeat(1<<20, "[[routes]]\nmodel='m%d'\n"),
 		"long list":       "a = [" + strings.Repeat("1,", 1<<20) + "]",
-		"unknown":         "[[providers]]\n" + repeat(9000, "nama%d=1\n"),
-		"many targets": repeat(9000, "[[providers]]\nname='provider-%d'\napi_base='http://a'\n") + "[[routes]]\nmodel='m'\n" +
-			repeat(9000, "[[routes.targets]]\nprovider='prowider-%d'\n"),
+		"unknown":         "[[providers]]\n" + repeat(2000, "nama%d=1\n"),
+		"many targets": repeat(3000, "[[providers]]\nname='provider-%d'\napi_base='http://a'\n") + "[[routes]]\nmodel='m'\n" +
+			repeat(3000, "[[routes.targets]]\nprovider='prowider-%d'\n"),
 		"too long": strings.Repeat("#\n", maxSize),
 		"one line": "[[providers]]\nname = \"" + strings.Repeat("x", maxSize-100) + "\"\n",
 		"nothing":  string(bytes.Repeat([]byte{0}, 1<<20)),

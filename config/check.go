@@ -138,12 +138,15 @@ func (c *checker) provider(path string, p *Provider, names map[string]int, i int
 	}
 	c.headers(child(path, "headers_env"), p.HeadersEnv)
 	if k := p.KVEvents; k != nil {
-		at := child(path, "kv_events")
+		at, ports := child(path, "kv_events"), p.Ranks
+		if k.Shared {
+			ports = 1
+		}
 		if c.required(at, "endpoint", k.Endpoint) {
-			c.tcp(child(at, "endpoint"), k.Endpoint, p.Ranks)
+			c.tcp(child(at, "endpoint"), k.Endpoint, ports)
 		}
 		if c.given(child(at, "replay_endpoint")) && k.ReplayEndpoint != "" {
-			c.tcp(child(at, "replay_endpoint"), k.ReplayEndpoint, p.Ranks)
+			c.tcp(child(at, "replay_endpoint"), k.ReplayEndpoint, ports)
 		}
 	}
 	if l := p.LMCache; l != nil {

@@ -86,10 +86,6 @@ func (c *checker) tokenSource(path string, r *Route) {
 	if at := child(path, "kind"); !known && c.good(at) {
 		c.fail(at, "%q is not known; %s", t.Kind, c.hint(t.Kind, kinds))
 	}
-	if at := child(path, "header"); c.good(at) && !headerName(t.Header) {
-		c.fail(at, "%q is not the name of a header", t.Header)
-	}
-	c.urlPath(child(path, "path"), t.Path)
 	// A source of ids comes with texts, which are better than nothing where ids
 	// or events are missing.
 	m := c.makers[r.Strategy]

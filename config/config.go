@@ -63,7 +63,10 @@ type Runner interface {
 // Subscription is one engine, or one data-parallel rank, whose KV events are to
 // be put into Index under ID, until Run's ctx is done.
 type Subscription struct {
-	ID               string
+	ID string
+	// Ranks are the targets of a stream that several ranks share, rank 0 first; ID is
+	// then the stream's own name. nil: there is one rank, and its target is ID.
+	Ranks            []string
 	Endpoint, Replay string // tcp://host:port; Replay may be ""
 	Topic            string // what the topics of its messages begin with
 	Index            *kvindex.Index

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,6 +170,16 @@ func TestTargets(t *testing.T) {
 	}
 	if d := cmp.Diff(want, ends); d != "" {
 		t.Error(d)
+	}
+	o.Subscribe = func(Subscription) (Runner, error) { return idle{}, nil }
+	shared := mustBuild(t, strings.Replace(routesFile, "tcp://dp:5557\"", "tcp://dp:5557\"\nshared = true", 1), o)
+	for sub := range shared.now.Load().subs {
+		if d := cmp.Diff([]string{"dp/0", "dp/1", "dp/2"}, sub.targets()); d != "" || sub.id != "dp" || sub.endpoint != "tcp://dp:5557" {
+			t.Errorf("%+v: %s", sub, d)
+		}
+	}
+	if n := len(shared.now.Load().subs); n != 1 {
+		t.Errorf("%d subscriptions to one stream", n)
 	}
 	if len(subs) != 0 {
 		t.Error("Build subscribed to something")

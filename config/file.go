@@ -86,6 +86,9 @@ type KVEvents struct {
 	Endpoint string `toml:"endpoint"`
 	// ReplayEndpoint is where lost messages can be asked for, "" nowhere.
 	ReplayEndpoint string `toml:"replay_endpoint"`
+	// Shared says that all ranks publish at Endpoint, in one stream whose messages
+	// name the rank.
+	Shared bool `toml:"shared"`
 	// Topic is what the topics of its messages begin with.
 	Topic string `toml:"topic"`
 	// MaxBlocks bounds what is remembered of one target. There is one index for
@@ -148,9 +151,9 @@ type RouteTarget struct {
 
 // The kinds of TokenSource.
 const (
-	TokensFromHeader   = "header"   // of the request
-	TokensFromMemo     = "memo"     // put together from earlier requests' ids
-	TokensFromTokenize = "tokenize" // asked of an engine
+	TokensFromHeader   = "header"   // of the request, as package prompt reads it
+	TokensFromMemo     = "memo"     // as well, or known from earlier replies
+	TokensFromTokenize = "tokenize" // as well, or asked of an engine
 )
 
 // TokenSource is where a route's token ids come from. The gateway gets them; it
@@ -158,12 +161,10 @@ const (
 type TokenSource struct {
 	// Kind is "header", "memo" or "tokenize".
 	Kind string `toml:"kind"`
-	// TimeoutSecs bounds what a request waits for its ids.
+	// TimeoutSecs bounds what a request waits for its ids, and Concurrent the
+	// requests that wait at once, for kind "tokenize".
 	TimeoutSecs float64 `toml:"timeout_secs" min:"0.001" max:"60"`
-	// Header is the header of kind "header".
-	Header string `toml:"header"`
-	// Path is asked at a target of the route, for kind "tokenize".
-	Path string `toml:"path"`
+	Concurrent  int     `toml:"concurrent" min:"1" max:"100000"`
 	// MaxEntries and MaxBytes bound what is remembered, for kinds "memo" and
 	// "tokenize".
 	MaxEntries int `toml:"max_entries" min:"1" max:"100000000"`
@@ -198,8 +199,5 @@ func (r *Route) defaults() { *r = Route{Strategy: "round_robin"} }
 func (t *RouteTarget) defaults() { t.Weight = 1 }
 
 func (t *TokenSource) defaults() {
-	*t = TokenSource{
-		Kind: TokensFromHeader, TimeoutSecs: 0.5, Header: "x-rolter-vllm-token-ids", Path: "/tokenize",
-		MaxEntries: 10_000, MaxBytes: 256 << 20,
-	}
+	*t = TokenSource{Kind: TokensFromHeader, TimeoutSecs: 1, Concurrent: 64, MaxEntries: 16_384, MaxBytes: 64 << 20}
 }

@@ -92,7 +92,7 @@ func (g *Gateway) provider(s *state, p *Provider) ([]offer, error) {
 		m := loadview.Member{ID: p.Name, Header: header}
 		t := &Target{Provider: p.Name, Base: base, Rank: -1, Header: header}
 		if p.Ranks > 1 {
-			m.ID += "/" + strconv.Itoa(rank)
+			m.ID = rankID(p.Name, rank)
 			t.Rank, t.Header = rank, header.Clone()
 			t.Header.Set(rankHeader, strconv.Itoa(rank))
 		} else if s.file.MetricsScrape.Enabled {
@@ -105,24 +105,46 @@ func (g *Gateway) provider(s *state, p *Provider) ([]offer, error) {
 		s.bases[m.ID] = base.String()
 		offers = append(offers, offer{id: m.ID, at: len(s.members), target: t})
 		s.members = append(s.members, m)
-		if k := p.KVEvents; k != nil && s.index != nil {
-			sub := subscription{id: m.ID, topic: k.Topic, stale: secs(k.StaleSecs), index: s.index}
-			if sub.stale == 0 {
-				sub.stale = -1 // not at all
-			}
-			if sub.endpoint, err = hostPort(k.Endpoint, rank); err != nil {
-				return nil, err
-			}
-			if k.ReplayEndpoint != "" {
-				if sub.replay, err = hostPort(k.ReplayEndpoint, rank); err != nil {
-					return nil, err
-				}
-			}
-			s.subs[sub] = true
-		}
+	}
+	if err := s.subscriptions(p, offers); err != nil {
+		return nil, err
 	}
 	return offers, nil
 }
+
+// subscriptions adds those of one provider: one for each rank, or one for all.
+func (s *state) subscriptions(p *Provider, offers []offer) error {
+	k := p.KVEvents
+	if k == nil || s.index == nil {
+		return nil
+	}
+	sub := subscription{topic: k.Topic, stale: secs(k.StaleSecs), index: s.index}
+	if sub.stale == 0 {
+		sub.stale = -1 // not at all
+	}
+	if k.Shared && len(offers) > 1 {
+		sub.ranks, offers = len(offers), offers[:1]
+	}
+	for rank, o := range offers {
+		sub.id = o.id
+		if sub.ranks > 0 {
+			sub.id = p.Name
+		}
+		var err error
+		if sub.endpoint, err = hostPort(k.Endpoint, rank); err != nil {
+			return err
+		}
+		if k.ReplayEndpoint != "" {
+			if sub.replay, err = hostPort(k.ReplayEndpoint, rank); err != nil {
+				return err
+			}
+		}
+		s.subs[sub] = true
+	}
+	return nil
+}
+
+func rankID(provider string, rank int) string { return provider + "/" + strconv.Itoa(rank) }
 
 // join puts a path, which may have a query, behind a base.
 func join(base *url.URL, path string) string { return strings.TrimRight(base.String(), "/") + path }

@@ -17,8 +17,21 @@ import (
 // A subscription is what tells one from another.
 type subscription struct {
 	id, endpoint, replay, topic string
+	ranks                       int // that share the stream; 0: there is one
 	stale                       time.Duration
 	index                       *kvindex.Index
+}
+
+// targets are the IDs that the stream tells of.
+func (s subscription) targets() []string {
+	if s.ranks == 0 {
+		return []string{s.id}
+	}
+	ids := make([]string, s.ranks)
+	for i := range ids {
+		ids[i] = rankID(s.id, i)
+	}
+	return ids
 }
 
 // running is one that is followed.
@@ -85,7 +98,9 @@ func (g *Gateway) depart(ctx context.Context) error {
 func (g *Gateway) subscribe(s *state) {
 	ids := make(map[string]bool, len(s.subs))
 	for sub := range s.subs {
-		ids[sub.id] = true
+		for _, id := range sub.targets() {
+			ids[id] = true
+		}
 	}
 	for sub, r := range g.subs {
 		if !s.subs[sub] {
@@ -98,10 +113,12 @@ func (g *Gateway) subscribe(s *state) {
 		}
 		<-r.done
 		delete(g.subs, sub)
-		if ids[sub.id] && sub.index == s.index {
-			sub.index.Reset(sub.id)
-		} else {
-			sub.index.Forget(sub.id)
+		for _, id := range sub.targets() {
+			if ids[id] && sub.index == s.index {
+				sub.index.Reset(id)
+			} else {
+				sub.index.Forget(id)
+			}
 		}
 	}
 	for sub := range s.subs {
@@ -124,9 +141,13 @@ const (
 // follow keeps one subscription going.
 func (g *Gateway) follow(ctx context.Context, sub subscription, f *File, done chan struct{}) {
 	defer close(done)
+	var ranks []string
+	if sub.ranks > 0 {
+		ranks = sub.targets()
+	}
 	for wait := minAgain; ; wait = min(2*wait, maxAgain) {
 		r, err := g.options.Subscribe(Subscription{
-			ID: sub.id, Endpoint: sub.endpoint, Replay: sub.replay, Topic: sub.topic, Index: sub.index,
+			ID: sub.id, Ranks: ranks, Endpoint: sub.endpoint, Replay: sub.replay, Topic: sub.topic, Index: sub.index,
 			Egress: f.Policy(), StaleAfter: sub.stale, Logger: g.options.Logger,
 		})
 		if err == nil {

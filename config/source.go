@@ -44,6 +44,9 @@ func elem(path string, i int) string { return path + "\x01" + strconv.Itoa(i) }
 // what comes after it cannot be told.
 func parse(data []byte) (*source, *Problem) {
 	s := &source{data: data, places: make(map[string]place), lines: []int{0}}
+	if len(data) > maxSize {
+		return nil, &Problem{Message: fmt.Sprintf("the file has more than %d bytes", maxSize)}
+	}
 	for i, c := range data {
 		if c == '\n' {
 			s.lines = append(s.lines, i+1)
@@ -71,9 +74,6 @@ func parse(data []byte) (*source, *Problem) {
 // TOML than strings, comments and brackets, and agrees with the parser up to the
 // first mistake, where that one ends.
 func tooMuch(data []byte) (at int, why string) {
-	if len(data) > maxSize {
-		return 0, fmt.Sprintf("the file has more than %d bytes", maxSize)
-	}
 	var depth, dots, keys, headers, commas int
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; c {
