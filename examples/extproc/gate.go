@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -22,9 +21,8 @@ type gate struct {
 
 // hint is what a request's context tells its gate.
 type hint struct {
-	only    bool     // the endpoints below, even where there are none
-	subset  []string // in any order
-	explain bool     // the request itself has found its place
+	subset  map[string]bool // the endpoints that may be named; nil: all
+	explain bool            // the request itself has found its place
 }
 
 type hintKey struct{}
@@ -36,10 +34,10 @@ func (g gate) Choose(ctx context.Context, pick func([]router.Target) (router.Dec
 		return g.Fleet.Choose(ctx, pick)
 	}
 	return g.Fleet.Choose(ctx, func(all []router.Target) (router.Decision, error) {
-		if h.only {
+		if h.subset != nil {
 			var some []router.Target // all is the fleet's
 			for _, t := range all {
-				if slices.Contains(h.subset, t.ID) {
+				if h.subset[t.ID] {
 					some = append(some, t)
 				}
 			}
@@ -83,14 +81,14 @@ const (
 // commas.
 func (h *hint) read(m *core.Metadata) {
 	v := m.GetFilterMetadata()[subsetNamespace].GetFields()[subsetKey]
-	if v == nil || h.only {
+	if v == nil || h.subset != nil {
 		return
 	}
-	h.only = true
+	h.subset = map[string]bool{}
 	for _, e := range v.GetListValue().GetValues() {
-		h.subset = append(h.subset, strings.TrimSpace(e.GetStringValue()))
+		h.subset[strings.TrimSpace(e.GetStringValue())] = true
 	}
 	for e := range strings.SplitSeq(v.GetStringValue(), ",") {
-		h.subset = append(h.subset, strings.TrimSpace(e))
+		h.subset[strings.TrimSpace(e)] = true
 	}
 }

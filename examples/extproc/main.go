@@ -128,7 +128,10 @@ func (p *Processor) Serve(ctx context.Context, ln net.Listener, grace time.Durat
 	cut := time.AfterFunc(grace, s.Stop)
 	s.GracefulStop()
 	cut.Stop()
-	return <-failed
+	if err := <-failed; !errors.Is(err, grpc.ErrServerStopped) { // it is where ctx was done at once
+		return err
+	}
+	return nil
 }
 
 func parseTarget(s string) (loadview.Member, error) {

@@ -113,7 +113,13 @@ func (l *log) take() []ended {
 	return d
 }
 
-func (l *log) ended() int { l.mu.Lock(); defer l.mu.Unlock(); return len(l.done) }
+// ends waits for n requests to end, and takes them. A lease that its context
+// settles is told of a little later than it is off the counters.
+func (l *log) ends(t testing.TB, n int) []ended {
+	t.Helper()
+	eventually(t, "the end of a request", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.done) >= n })
+	return l.take()
+}
 
 // service is a Processor over some members, served on loopback.
 type service struct {
