@@ -233,12 +233,12 @@ func (c *checker) unused() {
 			continue
 		}
 		if p.KVEvents != nil && !c.indexed[p.Name] {
-			c.warn(child(path, "kv_events"), "no route of this provider has a strategy that reads KV events")
+			c.warn(child(path, "kv_events"), "is not followed: no route of this provider has a strategy that reads KV events")
 		} else if p.KVEvents != nil && c.options.Subscribe == nil {
 			c.warn(child(path, "kv_events"), "KV events cannot be read here")
 		}
 		if p.LMCache != nil && !c.polled[p.Name] {
-			c.warn(child(path, "lmcache"), "no route of this provider has a strategy that reads occupancies")
+			c.warn(child(path, "lmcache"), "is not polled: no route of this provider has a strategy that reads occupancies")
 		}
 	}
 }

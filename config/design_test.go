@@ -91,6 +91,7 @@ model = "llama-*"
 targets = [{ provider = "a" }]
 [[routes]]
 model = "llama-3*"
+strategy = "precise_cache_aware"
 targets = [{ provider = "dp", model = "l3" }]
 [[routes]]
 model = "*"

@@ -45,7 +45,8 @@ type state struct {
 	subs    map[subscription]bool
 	bases   map[string]string // where each target is, by ID
 
-	providers map[string]*Provider
+	providers       map[string]*Provider
+	indexed, polled map[string]bool // the providers whose events and occupancies a route reads
 }
 
 // A route is a Router and what it is made of.

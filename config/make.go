@@ -21,7 +21,14 @@ func (g *Gateway) make(f *File, old *state) (*state, error) {
 	s := &state{
 		file: f, routes: make(map[string]*route), exact: make(map[string]*entry), prefix: radix.New(),
 		subs: make(map[subscription]bool), bases: make(map[string]string),
-		providers: make(map[string]*Provider),
+		providers: make(map[string]*Provider), indexed: make(map[string]bool), polled: make(map[string]bool),
+	}
+	for i := range f.Routes { // what nobody reads is not followed
+		index, occupancy := reads(g.makers[f.Routes[i].Strategy])
+		for _, t := range f.Routes[i].Targets {
+			s.indexed[t.Provider] = s.indexed[t.Provider] || index
+			s.polled[t.Provider] = s.polled[t.Provider] || occupancy
+		}
 	}
 	if err := g.makeIndex(s, old); err != nil {
 		return nil, err
@@ -49,7 +56,7 @@ func (g *Gateway) makeIndex(s, old *state) error {
 		return nil
 	}
 	for i := range s.file.Providers {
-		if k := s.file.Providers[i].KVEvents; k != nil {
+		if k := s.file.Providers[i].KVEvents; k != nil && s.indexed[s.file.Providers[i].Name] {
 			s.blocks = max(s.blocks, k.MaxBlocks)
 		}
 	}
@@ -115,7 +122,7 @@ func (g *Gateway) provider(s *state, p *Provider) ([]offer, error) {
 // subscriptions adds those of one provider: one for each rank, or one for all.
 func (s *state) subscriptions(p *Provider, offers []offer) error {
 	k := p.KVEvents
-	if k == nil || s.index == nil {
+	if k == nil || s.index == nil || !s.indexed[p.Name] {
 		return nil
 	}
 	sub := subscription{topic: k.Topic, stale: secs(k.StaleSecs), index: s.index}
@@ -172,7 +179,7 @@ func (g *Gateway) caches(f *File, s *state) ([]lmcache.Provider, error) {
 			id := s.members[at].ID
 			at++
 			l := p.LMCache
-			if l == nil {
+			if l == nil || !s.polled[p.Name] {
 				continue
 			}
 			header, err := g.header(l.HeadersEnv)

@@ -46,12 +46,12 @@ endpoint = "http://full:8100/occupancy"
 			"routes[0].strategy: no provider of this route has kv_events, so precise_cache_aware always does what its fallback says: text",
 		}},
 		"precise where one has none": {route("precise_cache_aware", "plain", "full"), options(), []string{
-			"providers[1].lmcache: no route of this provider has a strategy that reads occupancies",
+			"providers[1].lmcache: is not polled: no route of this provider has a strategy that reads occupancies",
 			"routes[0].strategy: nothing is known of the caches of plain, which have no kv_events: they neither win nor lose by them",
 		}},
 		"no subscriber": {route("precise_cache_aware", "full"), silent(options()), []string{
 			"providers[1].kv_events: KV events cannot be read here",
-			"providers[1].lmcache: no route of this provider has a strategy that reads occupancies",
+			"providers[1].lmcache: is not polled: no route of this provider has a strategy that reads occupancies",
 			"routes[0].strategy: KV events cannot be read here, so precise_cache_aware always does what its fallback says: least_load",
 		}},
 		"lmcache without lmcache": {route("lmcache_aware", "plain"), options(), []string{
@@ -59,8 +59,8 @@ endpoint = "http://full:8100/occupancy"
 			"routes[0].strategy: no provider of this route has lmcache, so lmcache_aware always takes the least load",
 		}},
 		"nobody reads": {route("cache_aware", "full") + route("least_work", "plain") + "[routes.pipeline]\n", options(), []string{
-			"providers[1].kv_events: no route of this provider has a strategy that reads KV events",
-			"providers[1].lmcache: no route of this provider has a strategy that reads occupancies",
+			"providers[1].kv_events: is not followed: no route of this provider has a strategy that reads KV events",
+			"providers[1].lmcache: is not polled: no route of this provider has a strategy that reads occupancies",
 			"routes[1].pipeline: is not used: the strategy of this route is least_work",
 		}},
 	} {
