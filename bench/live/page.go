@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// page is what is read of the gateway's own account, /debug/warmroute.
+type page struct {
+	Precise struct {
+		Judged, Mismatched int
+		Targets            map[string]struct{ State string }
+	}
+}
+
+func (p *page) live(id string) bool { return p.Precise.Targets[id].State == "live" }
+
+// page asks the gateway for its account.
+func (f *fleet) page(ctx context.Context) (*page, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+"/debug/warmroute", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	var p page
+	if err := json.Unmarshal(b, &p); err != nil || resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the gateway's account: %s, %v: %.200s", resp.Status, err, b)
+	}
+	return &p, nil
+}
