@@ -1,6 +1,9 @@
 package prompt
 
 import (
+	"bytes"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -134,5 +137,63 @@ func TestTokenKeyExtends(t *testing.T) {
 	}
 	if k := keyOf(t, chatPath, `{"messages":[{"role":"user","content":"my reasoning","reasoning":null}]}`); k.steady != 1 {
 		t.Error("no reasoning is reasoning")
+	}
+}
+
+// FuzzTokenKey: what has a key is JSON, with its text under one member of that
+// name, and members that change nothing do not change the key.
+func FuzzTokenKey(f *testing.F) {
+	f.Add(true, []byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"tools":[1],"n":2}`))
+	f.Add(false, []byte(`{"prompt":"x","add_special_tokens":false}`))
+	f.Add(true, []byte(`{"messages":[{"role":"\u0075ser","content":null,"reasoning":"r","audio":null}]}`))
+	f.Fuzz(func(t *testing.T, chat bool, body []byte) {
+		path, own := "/v1/completions", "prompt"
+		if chat {
+			path, own = chatPath, "messages"
+		}
+		k, ok := NewTokenKey(path, body)
+		if !ok {
+			return
+		}
+		var in map[string]json.RawMessage
+		if err := json.Unmarshal(body, &in); err != nil {
+			t.Fatalf("%q has a key: %v", body, err)
+		}
+		if len(in[own]) == 0 || len(k.turns) == 0 || k.steady > len(k.turns) || k.lastUser > len(k.turns) {
+			t.Fatalf("%q: %d turns, %d steady, last user %d", body, len(k.turns), k.steady, k.lastUser)
+		}
+		var messages []json.RawMessage
+		if chat && (json.Unmarshal(in[own], &messages) != nil || len(messages) != len(k.turns)) {
+			t.Fatalf("%q: %d turns of %d messages", body, len(k.turns), len(messages))
+		}
+		i := bytes.IndexByte(body, '{') + 1
+		more := `"temperature":0.25`
+		if len(in) > 0 {
+			more += ","
+		}
+		same, ok := NewTokenKey(path, slices.Concat(body[:i], []byte(more), body[i:]))
+		if !ok || same.whole() != k.whole() || same.Plain != k.Plain {
+			t.Fatalf("%q: a temperature changes the key", body)
+		}
+		other, ok := NewTokenKey(path, slices.Concat(body[:i], []byte(`"never_heard_of":1,`), body[i:]))
+		if ok && (other.whole() == k.whole() || other.Plain) {
+			t.Fatalf("%q: an unknown member changes nothing", body)
+		}
+	})
+}
+
+func BenchmarkNewTokenKey(b *testing.B) {
+	var body bytes.Buffer
+	body.WriteString(`{"model":"m","messages":[{"role":"system","content":"s"}`)
+	for body.Len() < 128<<10 {
+		body.WriteString(`,{"role":"user","content":"` + strings.Repeat("the weather ", 100) + `"}`)
+	}
+	body.WriteString(`]}`)
+	b.SetBytes(int64(body.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := NewTokenKey(chatPath, body.Bytes()); !ok {
+			b.Fatal("no key")
+		}
 	}
 }
