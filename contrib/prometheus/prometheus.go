@@ -1,0 +1,206 @@
+// Package prometheus tells Prometheus what routers, fleets, indexes and event
+// streams do.
+//
+// A [Collector] is a prometheus.Collector. It gives hooks to put into the Options
+// and Configs of the other packages, each of which calls the caller's own hooks
+// too, and it watches what has numbers to be read: the View, indexes, strategies.
+// The hooks count; the rest is read when the page is asked for. Package kvevents
+// below this one does the same for KV event streams, and needs ZeroMQ.
+//
+// Labels are bounded: routes, strategies, reasons and targets beyond a number are
+// "other". No label is ever made of a prompt: not of its text, tokens, session or
+// salt, and not of the model that a client named, but only of what the operator
+// called a route, of the IDs of targets and of words that the library chose.
+//
+// README.md beside the source has a table of the metrics; dashboard.json is for
+// Grafana, alerts.yaml for Prometheus.
+package prometheus
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/warmroute/router/internal/observe"
+	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/lmcache"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/strategy/precisecacheaware"
+	"github.com/warmroute/router/trie"
+)
+
+// The defaults of Config.
+const (
+	// DefaultMaxTargets is the greatest fleet that the library is made for. A
+	// target has 21 series at the most.
+	DefaultMaxTargets = 1000
+	DefaultMaxRoutes  = 100
+	DefaultMaxReasons = 64
+)
+
+// maxWatched bounds the fleets, indexes and so on that are watched.
+const maxWatched = 1000
+
+// Config is what New needs to know. The zero Config works.
+type Config struct {
+	// MaxTargets is the greatest number of targets that are told apart at a time;
+	// what is beyond is added up as "other". 0 means DefaultMaxTargets.
+	MaxTargets int
+	// MaxRoutes is the greatest number of routes, of strategies, of fleets, of indexes
+	// and of tries, each, that are told apart. 0 means DefaultMaxRoutes.
+	MaxRoutes int
+	// MaxReasons is the greatest number of reasons that are told apart. 0 means
+	// DefaultMaxReasons.
+	MaxReasons int
+	// TargetName says how the target with an ID is named on the page; nil: by its
+	// ID, where that is a URL without user, password, query and fragment. Targets of
+	// one name are added up. It is safe for concurrent use and its result is cut to
+	// 128 bytes.
+	TargetName func(id string) string
+}
+
+// Collector is a prometheus.Collector. It is safe for concurrent use and starts
+// no goroutine. Make one with New.
+type Collector struct {
+	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
+	targets                                                    *observe.Targets
+	routerMetrics
+	fleetMetrics
+	eventMetrics
+	vecs []prometheus.Collector
+
+	mu      sync.Mutex
+	views   map[string]*loadview.View
+	indexes map[string]*kvindex.Index
+	tries   map[string]func() trie.Stats
+	precise map[string]func() precisecacheaware.Stats
+	caches  map[string]*lmcache.Poller
+	streams map[*Stream]struct{}
+}
+
+// New returns a Collector of nothing. Its error names every field of cfg with a
+// bad value.
+func New(cfg Config) (*Collector, error) {
+	var errs []error
+	bound := func(field string, n, def int) int {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("prometheus: Config.%s is %d; it must not be negative", field, n))
+		}
+		if n == 0 {
+			return def
+		}
+		return n
+	}
+	targets := bound("MaxTargets", cfg.MaxTargets, DefaultMaxTargets)
+	routes := bound("MaxRoutes", cfg.MaxRoutes, DefaultMaxRoutes)
+	reasons := bound("MaxReasons", cfg.MaxReasons, DefaultMaxReasons)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	c := &Collector{
+		routes: observe.NewNames(routes), strategies: observe.NewNames(routes), fleets: observe.NewNames(routes),
+		indexNames: observe.NewNames(routes), trieNames: observe.NewNames(routes),
+		reasons: observe.NewNames(reasons), targets: observe.NewTargets(targets, cfg.TargetName),
+		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
+		tries: make(map[string]func() trie.Stats), precise: make(map[string]func() precisecacheaware.Stats),
+		caches: make(map[string]*lmcache.Poller), streams: make(map[*Stream]struct{}),
+	}
+	c.routerMetrics.init(c)
+	c.fleetMetrics.init(c)
+	c.eventMetrics.init(c)
+	return c, nil
+}
+
+// Describe is prometheus.Collector's.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, v := range c.vecs {
+		v.Describe(ch)
+	}
+	for _, m := range watched {
+		ch <- m.desc
+	}
+}
+
+func (c *Collector) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	c.vecs = append(c.vecs, v)
+	return v
+}
+
+func (c *Collector) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	c.vecs = append(c.vecs, v)
+	return v
+}
+
+func (c *Collector) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+	c.vecs = append(c.vecs, v)
+	return v
+}
+
+const namespace = "warmroute"
+
+// Route says what a Router's metrics are called.
+type Route struct {
+	// Name is the operator's name for the route; "" where there is only one. It is
+	// never what a client sent.
+	Name string
+	// Strategy is the name of its strategy, such as cacheaware.Name.
+	Strategy string
+	// Fleet is the name under which its fleet is watched; "" where there is only one.
+	Fleet string
+}
+
+// WatchFleet reads the members of v whenever the page is asked for, as those of the
+// fleet with this name; "" will do where there is only one. nil ends it, and
+// another View takes the place of the one before. At most 1,000 fleets are
+// watched; the error is about one more.
+func (c *Collector) WatchFleet(fleet string, v *loadview.View) error {
+	return watch(c, c.views, fleet, v, v == nil)
+}
+
+// WatchIndex is WatchFleet for what the engines' events say. It has all that
+// kvindex.Trace tells.
+func (c *Collector) WatchIndex(index string, x *kvindex.Index) error {
+	return watch(c, c.indexes, index, x, x == nil)
+}
+
+// WatchTrie is WatchFleet for what a strategy remembers of what was sent. stats is
+// the method Stats of cacheaware.Strategy or another one, or of a trie.Trie.
+func (c *Collector) WatchTrie(name string, stats func() trie.Stats) error {
+	return watch(c, c.tries, name, stats, stats == nil)
+}
+
+// WatchPrecise is WatchFleet for how right an index was, as a strategy tells: stats
+// is the method Stats of a precisecacheaware.Strategy. It counts what
+// precisecacheaware.Config.Mismatch tells, and has WatchTrie for the same name
+// within.
+func (c *Collector) WatchPrecise(route string, stats func() precisecacheaware.Stats) error {
+	var t func() trie.Stats
+	if stats != nil {
+		t = func() trie.Stats { return stats().Stats }
+	}
+	return errors.Join(watch(c, c.precise, route, stats, stats == nil), c.WatchTrie(route, t))
+}
+
+// WatchLMCache is WatchFleet for how full the targets' LMCaches are.
+func (c *Collector) WatchLMCache(fleet string, p *lmcache.Poller) error {
+	return watch(c, c.caches, fleet, p, p == nil)
+}
+
+func watch[T any](c *Collector, all map[string]T, name string, source T, end bool) error {
+	name = observe.Clean(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if end {
+		delete(all, name)
+		return nil
+	}
+	if _, ok := all[name]; !ok && len(all) >= maxWatched {
+		return fmt.Errorf("prometheus: %d of this kind are watched already", maxWatched)
+	}
+	all[name] = source
+	return nil
+}

@@ -1,0 +1,151 @@
+package prometheus
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/observe"
+)
+
+type routerMetrics struct {
+	picks, spills, fallbacks, targetPicks, attempts, retries, noTarget *prometheus.CounterVec
+	judged, predicted, reported, over, under                           *prometheus.CounterVec
+	inFlight                                                           *prometheus.GaugeVec
+	took, share                                                        *prometheus.HistogramVec
+}
+
+func (m *routerMetrics) init(c *Collector) {
+	m.picks = c.counter("picks_total", "Targets picked, first attempts and further ones, by the reason.", "route", "strategy", "reason")
+	m.spills = c.counter("spills_total", "Picks that left a warm target, or a prompt's own place, because it was overloaded.", "route", "strategy")
+	m.fallbacks = c.counter("fallbacks_total", "Picks that a strategy could not make by what it is for, by the cause.", "route", "strategy", "cause")
+	m.targetPicks = c.counter("target_picks_total", "Picks of a target.", "fleet", "target")
+	m.took = c.histogram("pick_duration_seconds", "Time from the call to the counted choice, the wait for the fleet's lock included.",
+		[]float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1e-2, 1e-1}, "route", "strategy")
+	m.share = c.histogram("predicted_cached_ratio", "Leading share of the prompt believed cached at the target that was picked; empty prompts have none.",
+		[]float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 1}, "route", "strategy")
+	m.inFlight = c.gauge("attempts_in_flight", "Attempts that were picked and have not ended.", "route", "strategy")
+	m.attempts = c.counter("attempts_total", "Attempts that ended, by how and by the class of the HTTP status.", "route", "strategy", "outcome", "code")
+	m.retries = c.counter("retries_total", "Attempts that failed before the first token and are made again elsewhere, by the cause.", "route", "strategy", "cause")
+	m.noTarget = c.counter("no_target_total", "Requests for a target that found none, by the cause.", "route", "strategy", "cause")
+	m.judged = c.counter("judged_prompt_tokens_total", "Tokens of the prompts whose cached tokens were both predicted and reported.", "route", "strategy")
+	m.predicted = c.counter("predicted_cached_tokens_total", "Tokens of judged prompts that were predicted to be cached.", "route", "strategy")
+	m.reported = c.counter("reported_cached_tokens_total", "Tokens of judged prompts that engines reported as cached.", "route", "strategy")
+	m.over = c.counter("overpredicted_cached_tokens_total", "Tokens of judged prompts that were predicted to be cached and were not.", "route", "strategy")
+	m.under = c.counter("underpredicted_cached_tokens_total", "Tokens of judged prompts that were cached and not predicted to be.", "route", "strategy")
+}
+
+// routeMetrics are those of one route, looked up once.
+type routeMetrics struct {
+	c                                        *Collector
+	route, strategy, fleet                   string
+	usage                                    observe.Usage
+	inFlight                                 prometheus.Gauge
+	took, share                              prometheus.Observer
+	spills                                   prometheus.Counter
+	judged, predicted, reported, over, under prometheus.Counter
+
+	mu    sync.Mutex
+	picks atomic.Pointer[map[router.Reason]prometheus.Counter] // written anew
+}
+
+// Router returns hooks for router.Options.Trace that count what the Router does and
+// call those of next, which may be nil. Hooks of the same route add up.
+func (c *Collector) Router(r Route, next *router.Trace) *router.Trace {
+	m := &routeMetrics{c: c, route: c.routes.Get(r.Name), strategy: c.strategies.Get(r.Strategy), fleet: c.fleets.Get(r.Fleet)}
+	m.inFlight = c.routerMetrics.inFlight.WithLabelValues(m.route, m.strategy)
+	m.took = c.took.WithLabelValues(m.route, m.strategy)
+	m.share = c.share.WithLabelValues(m.route, m.strategy)
+	m.spills = c.spills.WithLabelValues(m.route, m.strategy)
+	m.judged = c.judged.WithLabelValues(m.route, m.strategy)
+	m.predicted = c.predicted.WithLabelValues(m.route, m.strategy)
+	m.reported = c.reported.WithLabelValues(m.route, m.strategy)
+	m.over = c.over.WithLabelValues(m.route, m.strategy)
+	m.under = c.under.WithLabelValues(m.route, m.strategy)
+	m.picks.Store(new(map[router.Reason]prometheus.Counter))
+	var t router.Trace
+	if next != nil {
+		t = *next
+	}
+	return &router.Trace{
+		Routed: func(ctx context.Context, i router.RouteInfo) {
+			m.routed(i)
+			if t.Routed != nil {
+				t.Routed(ctx, i)
+			}
+		},
+		NoTarget: func(ctx context.Context, p router.Prompt, err error) {
+			c.noTarget.WithLabelValues(m.route, m.strategy, observe.NoTarget(err)).Inc()
+			if t.NoTarget != nil {
+				t.NoTarget(ctx, p, err)
+			}
+		},
+		FirstToken: t.FirstToken,
+		Done: func(ctx context.Context, d router.Decision, o router.Outcome) {
+			m.done(d, o)
+			if t.Done != nil {
+				t.Done(ctx, d, o)
+			}
+		},
+		Retry: func(ctx context.Context, i router.RetryInfo) {
+			c.retries.WithLabelValues(m.route, m.strategy, observe.Cause(i.Outcome)).Inc()
+			if t.Retry != nil {
+				t.Retry(ctx, i)
+			}
+		},
+	}
+}
+
+func (m *routeMetrics) routed(i router.RouteInfo) {
+	d := &i.Decision
+	m.inFlight.Inc()
+	m.took.Observe(i.Took.Seconds())
+	if share, ok := observe.Share(*d); ok {
+		m.share.Observe(share)
+	}
+	m.pick(d.Reason).Inc()
+	if observe.Spill(d.Reason) {
+		m.spills.Inc()
+	}
+	if cause := observe.Fallback(m.strategy, d.Reason); cause != "" {
+		m.c.fallbacks.WithLabelValues(m.route, m.strategy, cause).Inc()
+	}
+	m.c.targetPicks.WithLabelValues(m.fleet, m.c.targets.Get(m.fleet, d.Target.ID)).Inc()
+}
+
+// pick returns the counter of a reason.
+func (m *routeMetrics) pick(r router.Reason) prometheus.Counter {
+	known := *m.picks.Load()
+	if p, ok := known[r]; ok {
+		return p
+	}
+	p := m.c.picks.WithLabelValues(m.route, m.strategy, m.c.reasons.Get(observe.Reason(r)))
+	if len(known) >= 2*DefaultMaxReasons {
+		return p // a strategy that makes reasons up
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := make(map[router.Reason]prometheus.Counter, len(known)+1)
+	for k, v := range *m.picks.Load() {
+		next[k] = v
+	}
+	next[r] = p
+	m.picks.Store(&next)
+	return p
+}
+
+func (m *routeMetrics) done(d router.Decision, o router.Outcome) {
+	m.inFlight.Dec()
+	m.c.attempts.WithLabelValues(m.route, m.strategy, observe.Stage(o.Stage), observe.Code(o.Status)).Inc()
+	predicted, reported, ok := m.usage.Judge(d, o)
+	if !ok {
+		return
+	}
+	m.judged.Add(float64(o.PromptTokens))
+	m.predicted.Add(float64(predicted))
+	m.reported.Add(float64(reported))
+	m.over.Add(float64(max(predicted-reported, 0)))
+	m.under.Add(float64(max(reported-predicted, 0)))
+}

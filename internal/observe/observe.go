@@ -1,0 +1,166 @@
+// Package observe has what the modules for metrics share: what a decision, an
+// outcome and an error count as, in words that are few and carry nothing of a
+// prompt.
+package observe
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"strings"
+	"sync/atomic"
+
+	"github.com/warmroute/router"
+)
+
+// Other stands for every value beyond a bound.
+const Other = "other"
+
+// Reason returns r where it is a word in snake case of at most 64 bytes, "none"
+// where it is empty and Other where it is anything else: a strategy of the
+// user's own may have put a text there.
+func Reason(r router.Reason) string {
+	switch {
+	case r == router.ReasonUnknownChoice:
+		return "none"
+	case len(r) > 64:
+		return Other
+	}
+	for i := range len(r) {
+		if c := r[i]; c != '_' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return Other
+		}
+	}
+	return string(r)
+}
+
+// Spill reports whether the target that had the best claim was left because it
+// was overloaded.
+func Spill(r router.Reason) bool {
+	return r == router.ReasonSpill || r == router.ReasonHashOverflow
+}
+
+// Fallback returns why a strategy could not decide by what it is made for, ""
+// where it could.
+func Fallback(strategy string, r router.Reason) string {
+	switch {
+	case strings.HasPrefix(string(r), "no_tokens_"):
+		return "no_tokens"
+	case strings.HasPrefix(string(r), "untrusted_"):
+		return "untrusted"
+	case strategy == "lmcache_aware" &&
+		(r == router.ReasonWarm || r == router.ReasonLeastLoad || r == router.ReasonRandom):
+		return "no_occupancy"
+	}
+	return ""
+}
+
+// Share returns the share of the prompt that is believed cached; ok is false for
+// an empty prompt.
+func Share(d router.Decision) (share float64, ok bool) {
+	if d.Length <= 0 {
+		return 0, false
+	}
+	return min(max(float64(d.Cached)/float64(d.Length), 0), 1), true
+}
+
+// Usage compares what was predicted with what engines report. It is safe for
+// concurrent use; the zero Usage is ready.
+type Usage struct{ told atomic.Bool }
+
+// Judge returns the cached tokens that d predicted and those that the engine
+// reported in o. ok is false where one of them is not known. An engine that
+// reports no cached tokens looks like one that had none, so a 0 is believed once
+// any reported more.
+func (u *Usage) Judge(d router.Decision, o router.Outcome) (predicted, reported int, ok bool) {
+	share, ok := Share(d)
+	if !ok || o.Stage != router.Finished || o.PromptTokens <= 0 || o.CachedTokens < 0 {
+		return 0, 0, false
+	}
+	if o.CachedTokens > 0 {
+		u.told.Store(true)
+	} else if !u.told.Load() {
+		return 0, 0, false
+	}
+	if d.Unit == router.Tokens {
+		predicted = min(max(d.Cached, 0), o.PromptTokens)
+	} else {
+		predicted = int(math.Round(share * float64(o.PromptTokens)))
+	}
+	return predicted, min(o.CachedTokens, o.PromptTokens), true
+}
+
+// Code returns the class of an HTTP status, "none" where there was none.
+func Code(status int) string {
+	switch {
+	case status == 0:
+		return "none"
+	case status < 100 || status > 599:
+		return Other
+	}
+	return string('0'+byte(status/100)) + "xx"
+}
+
+// Cause returns why an attempt failed that is made again elsewhere.
+func Cause(o router.Outcome) string {
+	switch {
+	case o.Status == 408:
+		return "408"
+	case o.Status == 429:
+		return "429"
+	case o.Status >= 500 && o.Status <= 599:
+		return "5xx"
+	case o.Status != 0:
+		return Other
+	}
+	var n net.Error
+	if errors.Is(o.Err, context.DeadlineExceeded) || errors.As(o.Err, &n) && n.Timeout() {
+		return "timeout"
+	}
+	return "connection"
+}
+
+// NoTarget returns why no target was found.
+func NoTarget(err error) string {
+	var e *router.NoTargetError
+	switch {
+	case !errors.As(err, &e):
+		if errors.Is(err, router.ErrNoTarget) {
+			return "unknown"
+		}
+		return "error"
+	case e.Offered == 0:
+		return "empty_fleet"
+	case e.NotReady > 0:
+		return "not_ready"
+	case e.Excluded > 0:
+		return "excluded"
+	}
+	return "unknown"
+}
+
+// Stage returns the name of a final stage.
+func Stage(s router.Stage) string {
+	if s.Final() {
+		return s.String()
+	}
+	return Other
+}
+
+// Target returns how a target's ID may be shown: a URL without user, password,
+// query and fragment.
+func Target(id string) string {
+	scheme, rest, ok := strings.Cut(id, "://")
+	if !ok {
+		return id
+	}
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	host, path := rest, ""
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		host, path = rest[:i], rest[i:]
+	}
+	return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:] + path
+}
