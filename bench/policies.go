@@ -31,7 +31,7 @@ func policies() []sim.Policy {
 			New: func(e sim.Env) (router.Strategy, error) {
 				return leastwork.New(leastwork.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
 			}},
-		{Name: precisecacheaware.Name, About: "greatest resident share of the prompt, by the engines' own KV events, less (load - least) / max(4, least / 2)", Exact: true,
+		{Name: precisecacheaware.Name, About: "greatest resident share of the prompt, by the engines' own KV events, less half of what waits for prefill beyond the least, over the length, and (load - least) / max(8, least)", Exact: true,
 			New: func(e sim.Env) (router.Strategy, error) {
 				return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
 			}},

@@ -35,14 +35,14 @@ type preciseScene struct {
 // preciseScenes are what -precise runs: caches in which all that comes back has
 // room, and ones that evict all the time.
 var preciseScenes = []preciseScene{
-	{"chat", 30, 0},
-	{"chat", 30, 150},
 	{"b2b-saas", 4, 0},
 	{"b2b-saas", 2, 200},
 	{"agents", 20, 0},
 	{"agents", 20, 150},
 	{"long", 2, 400},
+	{"chat", 30, 150},
 	{"hot", 40, 0},
+	{"hot", 40, 100},
 	{"mooncake-conversation", 1.5, 0},
 }
 

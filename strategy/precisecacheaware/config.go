@@ -32,8 +32,13 @@ type Config struct {
 	// WorthRequests and WorthShare say how many requests more than the least loaded
 	// target has a target that holds the whole prompt is worth waiting for: the
 	// greater of WorthRequests and WorthShare times the least load. A target that
-	// holds a part is worth that part of it. 0 means 4 and 0.5.
+	// holds a part is worth that part of it. 0 means 8 and 1.
 	WorthRequests, WorthShare float64
+	// PrefillWeight is what a token that waits at a target for prefill
+	// (router.Load.Prefill) takes off beside one of the prompt that is not cached
+	// there. Without it long cold prompts gather where few short warm ones go, as
+	// both are one request. 0 means 0.5; negative: nothing.
+	PrefillWeight float64
 	// HeldShare is the share of the prompt, above 0 and up to 1, from which what a
 	// target holds counts beside its load. Less, such as the opening of a chat
 	// template that all prompts share, only breaks ties, after the number of
@@ -69,8 +74,9 @@ type Config struct {
 // setDefaults returns all that is off, each by its field's name.
 func (c *Config) setDefaults() error {
 	c.Fallback = cmp.Or(c.Fallback, FallbackLeastLoad)
-	c.WorthRequests = cmp.Or(c.WorthRequests, 4)
-	c.WorthShare = cmp.Or(c.WorthShare, 0.5)
+	c.WorthRequests = cmp.Or(c.WorthRequests, 8)
+	c.WorthShare = cmp.Or(c.WorthShare, 1)
+	c.PrefillWeight = cmp.Or(c.PrefillWeight, 0.5)
 	c.HeldShare = cmp.Or(c.HeldShare, 0.1)
 	c.PresumeFor = cmp.Or(c.PresumeFor, 2*time.Second)
 	c.BlockSize = cmp.Or(c.BlockSize, 16)
@@ -89,6 +95,7 @@ func (c *Config) setDefaults() error {
 	// Finite, or a long queue would not be long enough.
 	check(c.WorthRequests > 0 && c.WorthRequests <= math.MaxFloat32, "WorthRequests", c.WorthRequests, "a positive number")
 	check(c.WorthShare > 0 && c.WorthShare <= math.MaxFloat32, "WorthShare", c.WorthShare, "a positive number")
+	check(c.PrefillWeight <= math.MaxFloat32, "PrefillWeight", c.PrefillWeight, "a number") // not NaN either
 	check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
 	check(c.PresumeFor <= time.Minute, "PresumeFor", c.PresumeFor, "at most a minute")
 	check(c.BlockSize > 0, "BlockSize", c.BlockSize, "at least 1")

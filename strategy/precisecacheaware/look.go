@@ -2,6 +2,7 @@ package precisecacheaware
 
 import (
 	"cmp"
+	"math"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/pick"
@@ -47,6 +48,8 @@ type view struct {
 	mean    float64 // of what the trusted Ready ones hold, where untrusted ones count at it
 	neutral bool    // they do: there is no text
 	worth   float64 // of the whole prompt, in requests
+	token   float64 // what a token that waits for prefill takes off, in prompts
+	waiting float64 // the fewest that wait at a Ready target, for each unit of Weight
 	warm    bool    // byText: best reaches the threshold
 	pin     bool    // byText: and one that has it is not overloaded
 }
@@ -78,8 +81,13 @@ func (s *Strategy) lookTokens(v *view, p *router.Prompt, targets []router.Target
 	}
 	v.mode, v.size = byTokens, len(p.Tokens)
 	v.worth = max(s.cfg.WorthRequests, s.cfg.WorthShare*v.Least)
+	v.token = max(s.cfg.PrefillWeight, 0) / float64(v.size)
+	v.waiting = math.Inf(1)
 	sum := 0
 	for i, n := range r.exact.Held {
+		if t := &targets[i]; t.State == router.Ready && t.Load.Known {
+			v.waiting = min(v.waiting, prefill(t))
+		}
 		if targets[i].State == router.Ready {
 			v.best = max(v.best, n)
 			sum += n // untrusted ones have 0 where the mean is asked for
@@ -194,6 +202,8 @@ func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
 	return r
 }
 
+const costStep = 1 << 30
+
 func (s *Strategy) rankTokens(v *view, targets []router.Target, i int) rank {
 	n := v.exact.Held[i]
 	r := rank{warmed: v.text.Warmed[i], cached: -n}
@@ -207,12 +217,22 @@ func (s *Strategy) rankTokens(v *view, targets []router.Target, i int) rank {
 	if share < s.cfg.HeldShare {
 		share = 0
 	}
-	r.cost = v.waits(&targets[i]) - share
+	// Rounded, so that what differs by a float's last bits is a tie.
+	r.cost = math.Round((v.waits(&targets[i])-share)*costStep) / costStep
 	return r
 }
 
 // waits is what t's load takes off, in shares of the prompt.
-func (v *view) waits(t *router.Target) float64 { return max(v.Load(t)-v.Least, 0) / v.worth }
+func (v *view) waits(t *router.Target) float64 {
+	w := max(v.Load(t)-v.Least, 0) / v.worth
+	if t.Load.Known {
+		w += v.token * max(prefill(t)-v.waiting, 0)
+	}
+	return w
+}
+
+// prefill is what waits for prefill at t, in tokens for each unit of Weight.
+func prefill(t *router.Target) float64 { return float64(max(t.Load.Prefill, 0)) / pick.Weight(t) }
 
 func (r *rank) compare(o *rank) int {
 	return cmp.Or(

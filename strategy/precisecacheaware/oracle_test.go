@@ -53,6 +53,7 @@ func (n *naive) judge(p router.Prompt, ts []router.Target, now time.Time) verdic
 	length := float64(len(p.Tokens))
 	var least, sum, known, mean, trusted float64
 	least = math.Inf(1)
+	waiting := math.Inf(1)
 	for i, t := range ts {
 		if n.trusted[t.ID] {
 			for _, h := range n.held[t.ID] {
@@ -95,6 +96,7 @@ func (n *naive) judge(p router.Prompt, ts []router.Target, now time.Time) verdic
 		if t.Load.Known {
 			l := float64(t.Load.InFlight + t.Load.Queued)
 			known, sum, least = known+1, sum+l, min(least, l)
+			waiting = min(waiting, float64(t.Load.Prefill))
 		}
 	}
 	v.exact = trusted > 0
@@ -109,9 +111,13 @@ func (n *naive) judge(p router.Prompt, ts []router.Target, now time.Time) verdic
 		} else if known > 0 {
 			over = sum/known - least
 		}
-		worth := 4.0
+		worth := 8.0
 		if known > 0 {
-			worth = max(4, least/2)
+			worth = max(8, least)
+		}
+		waits := over / worth
+		if t.Load.Known {
+			waits += 0.5 * (float64(t.Load.Prefill) - waiting) / length
 		}
 		share := float64(v.cached[i]) / length
 		if share >= 0.1 {
@@ -123,7 +129,7 @@ func (n *naive) judge(p router.Prompt, ts []router.Target, now time.Time) verdic
 		if share < 0.1 {
 			share = 0
 		}
-		v.value[i] = share - over/worth
+		v.value[i] = share - waits
 		v.any[i] = v.cached[i]
 	}
 	return v
@@ -226,6 +232,9 @@ func TestAgainstTheRule(t *testing.T) {
 				}
 				if r.IntN(6) > 0 {
 					target.Load = router.Load{Known: true, InFlight: r.IntN(5), Queued: r.IntN(3)}
+					if seed%2 == 0 {
+						target.Load.Prefill = 64 * r.IntN(6)
+					}
 					if seed%3 == 0 {
 						target.Load.InFlight += 20
 					}

@@ -39,11 +39,12 @@ const (
 
 // Strategy picks the Ready target of the greatest
 //
-//	cached / length - (load - least) / worth
+//	(cached - PrefillWeight x waiting) / length - (load - least) / worth
 //
 // with cached what the target holds of the prompt's length tokens, load its
 // (InFlight + Queued) / (Weight / the smallest Ready Weight), least the least load
-// of a Ready target, and worth the greater of WorthRequests and WorthShare x least.
+// of a Ready target, and worth the greater of WorthRequests and WorthShare x least;
+// waiting is its Prefill / Weight beyond the least one of a Ready target.
 // A load that is unknown counts at the mean of the others. So whatever a target
 // holds, it is left when it has more than worth requests beyond the least.
 //

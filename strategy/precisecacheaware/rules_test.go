@@ -71,7 +71,7 @@ func TestRules(t *testing.T) {
 		{"untrusted: nothing known, nothing lost", []router.Target{busy("gone", 0), busy("none", 0)}, []string{"gone", "none"}, 0, router.ReasonCold},
 		{"untrusted: never heard of is the same", []router.Target{busy("never", 0), busy("none", 1)}, []string{"never"}, 0, router.ReasonCold},
 	} {
-		s := mustNew(t, precisecacheaware.Config{Index: e.Index, Rand: seeded(1)})
+		s := mustNew(t, precisecacheaware.Config{Index: e.Index, Rand: seeded(1), WorthRequests: 4, WorthShare: 0.5})
 		got := map[string]bool{}
 		for range 40 {
 			d := pick(t, s, asked, c.ts...)
@@ -125,7 +125,7 @@ func TestAnyQueueIsLongEnough(t *testing.T) {
 	e := kvtest.New(t)
 	e.Begin("none")
 	e.Store("all", part(0, 20))
-	for _, cfg := range []precisecacheaware.Config{{}, {WorthRequests: 100, WorthShare: 3}, {HeldShare: 1e-9}} {
+	for _, cfg := range []precisecacheaware.Config{{}, {PrefillWeight: -1}, {WorthRequests: 100, WorthShare: 3}, {HeldShare: 1e-9}} {
 		cfg.Index = e.Index
 		s := mustNew(t, cfg)
 		for _, least := range []int{0, 1, 10, 100, 10_000} {
@@ -139,6 +139,30 @@ func TestAnyQueueIsLongEnough(t *testing.T) {
 			if !left {
 				t.Errorf("%+v: never left at %d", cfg, least)
 			}
+		}
+	}
+}
+
+// Tokens that wait for prefill count beside those that are not cached.
+func TestPrefillWeighs(t *testing.T) {
+	e := kvtest.New(t)
+	e.Begin("none")
+	e.Store("all", part(0, 20))
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index})
+	for _, c := range []struct {
+		p      router.Prompt
+		waits  int
+		want   string
+		reason router.Reason
+	}{
+		{part(0, 20), 600, "all", router.ReasonWarm}, // half of 600 is less than the 320 that are resident
+		{part(0, 20), 680, "none", router.ReasonSpill},
+		{router.Prompt{Tokens: tokens(99, 320)}, 1, "none", router.ReasonCold},
+	} {
+		waits := busy("all", 1)
+		waits.Load.Prefill = c.waits
+		if d := pick(t, s, c.p, waits, busy("none", 1)); d.Target.ID != c.want || d.Reason != c.reason {
+			t.Errorf("%d wait: %s, %s; want %s, %s", c.waits, d.Target.ID, d.Reason, c.want, c.reason)
 		}
 	}
 }
@@ -171,7 +195,7 @@ func TestExplain(t *testing.T) {
 	e.Store("all", part(0, 20))
 	e.Store("half", part(1, 10))
 	e.Distrust("gone")
-	s := mustNew(t, precisecacheaware.Config{Index: e.Index})
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index, WorthRequests: 4, WorthShare: 0.5})
 	down := busy("down", 0)
 	down.State = router.Unhealthy
 	got := s.Explain(context.Background(), part(0, 20),
@@ -216,6 +240,8 @@ func TestConfig(t *testing.T) {
 		{cfg{Fallback: "round_robin"}, "Fallback"},
 		{cfg{WorthRequests: -1}, "WorthRequests"},
 		{cfg{WorthRequests: math.Inf(1)}, "WorthRequests"},
+		{cfg{PrefillWeight: math.NaN()}, "PrefillWeight"},
+		{cfg{PrefillWeight: math.Inf(1)}, "PrefillWeight"},
 		{cfg{WorthShare: math.NaN()}, "WorthShare"},
 		{cfg{WorthShare: -1}, "WorthShare"},
 		{cfg{HeldShare: 1.1}, "HeldShare"},
