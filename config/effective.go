@@ -28,7 +28,7 @@ var effective = map[string]map[string]any{
 		"overload_slack": 2.0, "overload_factor": 1.5, "max_nodes": 1_000_000, "max_bytes": 512 << 20,
 	},
 	"precise_cache_aware": {
-		"fallback": "least_load", "worth_requests": 4.0, "worth_share": 0.5, "held_share": 0.1, "presume_for": 2 * time.Second, "block_size": 16,
+		"fallback": "least_load", "worth_requests": 8.0, "worth_share": 1.0, "prefill_weight": 0.5, "held_share": 0.1, "presume_for": 2 * time.Second, "block_size": 16,
 		"max_nodes": 1_000_000, "max_bytes": 512 << 20,
 	},
 	"health": {
