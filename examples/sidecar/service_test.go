@@ -439,6 +439,7 @@ func TestTargets(t *testing.T) {
 // begun must not fail; one in the midst of its reply can be saved by nobody.
 func TestKill(t *testing.T) {
 	h := newHost(t, 4, vllmtest.Config{TimeScale: 0.05, ReplyTokens: 20}, Config{})
+	h.client.Transport = h.client.Transport.(*checked).next // checking would be most of the work
 	const clients, each = 8, 20
 	var wg sync.WaitGroup
 	var sent, failed, broke atomic.Int64
