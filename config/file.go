@@ -36,9 +36,9 @@ type Egress struct {
 	AllowHosts     []string `toml:"allow_hosts"`
 }
 
-// MetricsScrape is how the engines' queues are read from their metrics pages.
-// Data-parallel ranks behind one address are not scraped, as their page tells of
-// all of them together.
+// MetricsScrape is how the engines' queues are read from their metrics pages. The
+// page of data-parallel ranks behind one address is read once, and each rank takes
+// its own part of it.
 type MetricsScrape struct {
 	Enabled      bool    `toml:"enabled"`
 	IntervalSecs float64 `toml:"interval_secs" min:"0.1" max:"3600"`

@@ -102,7 +102,9 @@ func (g *Gateway) provider(s *state, p *Provider) ([]offer, error) {
 			m.ID = rankID(p.Name, rank)
 			t.Rank, t.Header = rank, header.Clone()
 			t.Header.Set(rankHeader, strconv.Itoa(rank))
-		} else if s.file.MetricsScrape.Enabled {
+			m.Rank = strconv.Itoa(rank)
+		}
+		if s.file.MetricsScrape.Enabled {
 			m.Metrics = join(base, s.file.MetricsScrape.Path)
 		}
 		if s.file.HealthProbe.Enabled {

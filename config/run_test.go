@@ -244,6 +244,37 @@ targets = [{ provider = "a" }, { provider = "b" }, { provider = "c" }]
 	}
 }
 
+// The page of ranks behind one address is read once for all, and each takes its own part.
+func TestRunReadsTheRanks(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 7\nvllm:num_requests_running{engine=\"1\"} 3\n"+
+			"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine=\"0\"} 2\nvllm:num_requests_waiting{engine=\"1\"} 0\n")
+	}))
+	defer s.Close()
+	g := mustBuild(t, `
+[metrics_scrape]
+enabled = true
+[[providers]]
+name = "a"
+ranks = 2
+api_base = "`+s.URL+`"
+[[routes]]
+model = "m"
+targets = [{ provider = "a" }]
+`, options())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	waitFor(t, func() bool {
+		queued := make(map[string]int)
+		for _, s := range g.View().Snapshot() {
+			queued[s.Target.ID] = s.Target.Load.Queued
+		}
+		return queued["a/0"] == 9 && queued["a/1"] == 3
+	})
+}
+
 func waitFor(t *testing.T, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
