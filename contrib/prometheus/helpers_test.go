@@ -1,6 +1,7 @@
 package prometheus_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/warmroute/router/contrib/prometheus"
+	"github.com/warmroute/router/lmcache"
 )
 
 // site serves the page of a collector.
@@ -125,4 +127,25 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// freeCache is a poller that knows an LMCache of which seven tenths are free.
+func freeCache(t testing.TB) *lmcache.Poller {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"occupancy": 0.3}`)
+	}))
+	t.Cleanup(s.Close)
+	polled := make(chan struct{}, 1)
+	p := must(lmcache.New(lmcache.Config{
+		Providers: []lmcache.Provider{{ID: "a", Endpoint: s.URL, Stale: time.Hour}},
+		Trace:     lmcache.Trace{Changed: func(lmcache.State, lmcache.Status) { polled <- struct{}{} }},
+	}))
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	<-polled
+	stop()
+	<-done
+	return p
 }
