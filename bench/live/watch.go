@@ -104,9 +104,6 @@ func (w *witness) lastMessage() time.Time {
 	return w.last
 }
 
-// live reports whether the stream holds all since the engine's first message.
-func (w *witness) live() bool { return w.sub.State(w.id) == zmqsub.Live }
-
 // witnesses are those of the engines.
 type witnesses []*witness
 
