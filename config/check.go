@@ -123,8 +123,11 @@ func (c *checker) provider(path string, p *Provider, names map[string]int, i int
 		} else {
 			names[p.Name] = i
 		}
-		if strings.ContainsFunc(p.Name, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '/' }) {
-			c.fail(at, "%q has a space, a / or a control character in it", p.Name)
+		switch i := strings.LastIndexByte(p.Name, '/'); {
+		case strings.ContainsFunc(p.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+			c.fail(at, "%q has a space or a control character in it", p.Name)
+		case i >= 0 && i+1 < len(p.Name) && strings.Trim(p.Name[i+1:], "0123456789") == "":
+			c.fail(at, "%q ends in a / and a number, as the names of data-parallel ranks do", p.Name)
 		}
 	}
 	if at := child(path, "kind"); p.Kind != kindOpenAI && c.good(at) {
