@@ -97,7 +97,7 @@ func ExampleCollector_Router() {
 		NoTarget: func(_ context.Context, _ router.Prompt, err error) { fmt.Println(err) },
 	})
 	trace.NoTarget(context.Background(), router.Prompt{}, &router.NoTargetError{Offered: 2, NotReady: 2})
-	show(page(metrics), "warmroute_no_target_total")
+	show(page(metrics), `warmroute_no_target_total{cause="not_ready"`)
 	// Output:
 	// router: no target: 2 offered, 0 excluded, 2 not ready
 	// warmroute_no_target_total{cause="not_ready",route="llama",strategy="cache_aware"} 1

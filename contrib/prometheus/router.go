@@ -65,6 +65,13 @@ func (c *Collector) Router(r Route, next *router.Trace) *router.Trace {
 	m.over = c.over.WithLabelValues(m.route, m.strategy)
 	m.under = c.under.WithLabelValues(m.route, m.strategy)
 	m.picks.Store(new(map[router.Reason]prometheus.Counter))
+	// Series that begin at 0, so that the first one is an increase.
+	for _, cause := range observe.Causes {
+		c.retries.WithLabelValues(m.route, m.strategy, cause)
+	}
+	for _, cause := range observe.NoTargets {
+		c.noTarget.WithLabelValues(m.route, m.strategy, cause)
+	}
 	var t router.Trace
 	if next != nil {
 		t = *next

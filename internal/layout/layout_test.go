@@ -76,6 +76,7 @@ var rules = []rule{
 	{"config", []string{"egress", "kvindex", "lmcache", "loadview", "prompt", "strategy/*", "trie"}},
 	{"internal/textcache", []string{"trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
+	{"internal/kvobserve", []string{"kvindex/zmqsub"}},
 	{"internal/tokencache", []string{"internal/textcache", "kvindex", "trie"}},
 	{"internal/*", nil},
 }

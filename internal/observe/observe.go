@@ -102,6 +102,13 @@ func Code(status int) string {
 	return string('0'+byte(status/100)) + "xx"
 }
 
+// Causes and NoTargets are what Cause and NoTarget return of what is to be
+// expected.
+var (
+	Causes    = []string{"connection", "timeout", "408", "429", "5xx"}
+	NoTargets = []string{"empty_fleet", "not_ready", "excluded", "error"}
+)
+
 // Cause returns why an attempt failed that is made again elsewhere.
 func Cause(o router.Outcome) string {
 	switch {

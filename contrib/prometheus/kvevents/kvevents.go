@@ -7,9 +7,9 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 
 	"github.com/warmroute/router/contrib/prometheus"
+	"github.com/warmroute/router/internal/kvobserve"
 	"github.com/warmroute/router/kvindex/zmqsub"
 )
 
@@ -33,7 +33,7 @@ func New(c *prometheus.Collector, fleet string, cfg zmqsub.Config) (*Subscriber,
 	for _, t := range cfg.Targets {
 		s.ids = append(s.ids, t.ID)
 	}
-	cfg.Trace = s.trace(cfg.Trace)
+	cfg.Trace = kvobserve.Trace(func() kvobserve.Sink { return s.stream }, cfg.Trace)
 	sub, err := zmqsub.New(cfg)
 	if err != nil {
 		return nil, err
@@ -51,45 +51,4 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	s.stream = s.c.Stream(s.fleet, s.ids, func(id string) string { return s.State(id).String() })
 	defer s.stream.Close()
 	return s.Subscriber.Run(ctx)
-}
-
-func (s *Subscriber) trace(next zmqsub.Trace) zmqsub.Trace {
-	t := next
-	t.Transition = func(id string, from, to zmqsub.State, why string) {
-		s.stream.Transition(to.String())
-		if next.Transition != nil {
-			next.Transition(id, from, to, why)
-		}
-	}
-	t.Gap = func(id string, last, seq uint64) {
-		s.stream.Gap(id, last, seq)
-		if next.Gap != nil {
-			next.Gap(id, last, seq)
-		}
-	}
-	t.Malformed = func(id string, err error) {
-		s.stream.Malformed(id)
-		if next.Malformed != nil {
-			next.Malformed(id, err)
-		}
-	}
-	t.Overflow = func(topic string) {
-		s.stream.Overflow()
-		if next.Overflow != nil {
-			next.Overflow(topic)
-		}
-	}
-	t.Replay = func(id string, start uint64) {
-		s.stream.Replay(id)
-		if next.Replay != nil {
-			next.Replay(id, start)
-		}
-	}
-	t.Lag = func(id string, lag time.Duration) {
-		s.stream.Lag(id, lag)
-		if next.Lag != nil {
-			next.Lag(id, lag)
-		}
-	}
-	return t
 }
