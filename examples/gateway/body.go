@@ -32,6 +32,17 @@ type bodyPool struct {
 	used   atomic.Int64
 }
 
+// reserve takes n bytes from the budget, where it has them; give brings them back.
+func (p *bodyPool) reserve(n int64) bool {
+	if p.used.Add(n) > p.budget {
+		p.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (p *bodyPool) give(n int64) { p.used.Add(-n) }
+
 // keepBuffer is the capacity in bytes above which a buffer is left to the
 // garbage collector, so that a few huge bodies do not stay resident.
 const keepBuffer = 1 << 20
@@ -92,8 +103,7 @@ func (b *body) fill(w *http.ResponseController, r *http.Request, limit int64, ti
 // grow makes the capacity at least n, within the budget of all bodies.
 func (b *body) grow(n int64) error {
 	if add := n - b.held; add > 0 {
-		if b.pool.used.Add(add) > b.pool.budget {
-			b.pool.used.Add(-add)
+		if !b.pool.reserve(add) {
 			return errBusy
 		}
 		b.held = n
@@ -111,7 +121,7 @@ func (b *body) release() {
 	if b.refs.Add(-1) > 0 {
 		return
 	}
-	b.pool.used.Add(-b.held)
+	b.pool.give(b.held)
 	b.held = 0
 	b.data = b.data[:0]
 	if cap(b.data) > keepBuffer {
@@ -120,35 +130,42 @@ func (b *body) release() {
 	b.pool.free.Put(b)
 }
 
-// reader returns a new reader of the whole body. It holds a reference until it
-// is closed.
-func (b *body) reader() io.ReadCloser {
+// reader returns a new reader of the whole body with an edit. It holds a reference
+// until it is closed.
+func (b *body) reader(e edit) io.ReadCloser {
 	if len(b.data) == 0 {
 		return http.NoBody
 	}
 	b.refs.Add(1)
-	return &bodyReader{body: b}
+	return &bodyReader{body: b, edit: e}
 }
 
 // bodyReader is safe to close while another goroutine reads: the buffer may be
 // lent to the next request from then on.
 type bodyReader struct {
-	mu   sync.Mutex
-	body *body // nil once closed
-	off  int
+	mu         sync.Mutex
+	body       *body // nil once closed
+	edit       edit
+	piece, off int // off in piece
 }
 
-func (r *bodyReader) Read(p []byte) (int, error) {
+func (r *bodyReader) Read(p []byte) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.body == nil {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	if r.off == len(r.body.data) {
-		return 0, io.EOF
+	for n < len(p) {
+		from, ok := r.edit.piece(r.body.data, r.piece)
+		if !ok {
+			return n, io.EOF
+		}
+		m := copy(p[n:], from[r.off:])
+		n += m
+		if r.off += m; r.off == len(from) {
+			r.piece, r.off = r.piece+1, 0
+		}
 	}
-	n := copy(p, r.body.data[r.off:])
-	r.off += n
 	return n, nil
 }
 

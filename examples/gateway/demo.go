@@ -11,9 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/warmroute/router"
 	"github.com/warmroute/router/bench/workload"
-	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/roundrobin"
@@ -107,7 +106,7 @@ func (d demo) workload() *workload.Workload {
 
 // phase plays w through a gateway with the named strategy.
 func (d demo) phase(ctx context.Context, out io.Writer, strategy string, w *workload.Workload) (_ *tally, err error) {
-	var members []loadview.Member
+	flags := fleetFlags{strategy: strategy}
 	for i := range d.replicas {
 		s, err := vllmtest.New(vllmtest.Config{
 			Model:       w.Model,
@@ -119,17 +118,20 @@ func (d demo) phase(ctx context.Context, out io.Writer, strategy string, w *work
 			return nil, fmt.Errorf("replica %d: %w", i+1, err)
 		}
 		defer s.Close()
-		m, err := parseTarget(s.URL)
-		if err != nil {
+		if err := flags.targets.Set(s.URL); err != nil {
 			return nil, err
 		}
-		members = append(members, m)
 	}
-	r, _, err := newRouter(choice{strategy: strategy}, members, loadview.Config{}, router.Options{})
+	service := newService(slog.New(slog.DiscardHandler))
+	o := service.options()
+	f, err := config.Parse([]byte(flags.file()), o)
 	if err != nil {
 		return nil, err
 	}
-	h, err := NewHandler(Config{Router: r, Parser: prompt.Parser{Tenant: tenant}})
+	if err := service.build(f, o); err != nil {
+		return nil, err
+	}
+	h, err := NewHandler(Config{service: service, Parser: prompt.Parser{Tenant: tenant}})
 	if err != nil {
 		return nil, err
 	}

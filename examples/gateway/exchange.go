@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config"
 )
 
 var (
@@ -24,8 +24,22 @@ type exchange struct {
 	r      *http.Request
 	in     *body
 	header http.Header // for the targets
+	match  config.Match
+	names  []span // where the body names its model, if that may have to be another
 	lease  *router.Lease
 	tokens tokenUse
+}
+
+// edit returns what makes the body name the model as t knows it.
+func (x *exchange) edit(t router.Target) edit {
+	if len(x.names) == 0 {
+		return edit{}
+	}
+	name := x.match.Rewrite(t)
+	if name == x.match.Requested {
+		return edit{}
+	}
+	return rename(x.names, name)
 }
 
 // attempt is what one target is asked. Its first read bytes are in buf.read[:n].
@@ -85,21 +99,23 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
 	a.timer = time.AfterFunc(x.h.cfg.HeaderTimeout, func() { a.cancel(errHeaderTimeout) })
 
-	base, ok := x.lease.Decision().Target.Ref.(*url.URL)
+	target := x.lease.Decision().Target
+	ref, ok := target.Ref.(*config.Target)
 	if !ok {
 		return a, a.failed(errors.New("the target has no address"))
 	}
+	e := x.edit(target)
 	req := (&http.Request{
 		Method:        x.r.Method,
-		URL:           resolve(base, x.r.URL),
-		Host:          base.Host,
+		URL:           resolve(ref.Base, x.r.URL),
+		Host:          ref.Base.Host,
 		Proto:         "HTTP/1.1",
 		ProtoMajor:    1,
 		ProtoMinor:    1,
-		Header:        x.header,
-		Body:          x.in.reader(),
-		GetBody:       func() (io.ReadCloser, error) { return x.in.reader(), nil },
-		ContentLength: int64(len(x.in.data)),
+		Header:        withHeader(x.header, ref.Header),
+		Body:          x.in.reader(e),
+		GetBody:       func() (io.ReadCloser, error) { return x.in.reader(e), nil },
+		ContentLength: int64(e.size(len(x.in.data))),
 	}).WithContext(a.ctx)
 	resp, err := x.h.cfg.Transport.RoundTrip(req)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/vllmtest"
 )
@@ -133,7 +132,7 @@ func testFailover(t *testing.T, bad string) (failed int) {
 		w.Write(b)
 	})
 	c := quick()
-	c.view.CoolAfter, c.view.RetryAfterMax = -1, -1
+	c.health = "cool_after = -1\nretry_after_max = -1"
 	g := newRig(t, c, bad, good)
 	for range 3 {
 		resp := g.post(t, "/v1/chat/completions", chatBody)
@@ -260,7 +259,7 @@ func TestNoTarget(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		c := quick()
 		c.options.FailOpen = open
-		c.view = loadview.Config{Jitter: -1}
+		c.health = "jitter = -1"
 		g := newRig(t, c, up)
 		if s := g.post(t, "/v1/chat/completions", chatBody).StatusCode; s != 429 {
 			t.Fatalf("first: status %d", s)
@@ -292,7 +291,7 @@ func TestStorm(t *testing.T) {
 	c := quick()
 	c.strategy = cacheaware.Name
 	c.Log = discard
-	c.view = loadview.Config{CoolBase: time.Millisecond, CoolMax: 2 * time.Millisecond, RetryAfterMax: -1}
+	c.health = "cool_base = \"1ms\"\ncool_max = \"2ms\"\nretry_after_max = -1"
 	g := newRig(t, c, urls...)
 
 	ctx, stop := context.WithCancel(t.Context())

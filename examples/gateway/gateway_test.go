@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/strategy/roundrobin"
@@ -21,10 +22,12 @@ import (
 
 // rig is a gateway under test in front of some upstreams.
 type rig struct {
-	url  string
-	view *loadview.View
-	h    *Handler
-	http *http.Client
+	url     string
+	service *service
+	options config.Options
+	view    *loadview.View
+	h       *Handler
+	http    *http.Client
 
 	mu       sync.Mutex
 	outcomes []router.Outcome
@@ -35,76 +38,81 @@ type rigConfig struct {
 	Config
 	strategy string // round_robin where empty
 	options  router.Options
-	view     loadview.Config
+	health   string // the table [health]
+	settings string // what comes after all else in the file, in the route
 
-	events    kvEvents // for each upstream: precise_cache_aware
-	mode      string   // of tokens; tokensHeader where empty
-	precisely precisecacheaware.Config
+	events kvEvents // for each upstream: precise_cache_aware
+	mode   string   // of tokens; header where empty
+}
+
+// flags returns the flags that stand for c.
+func (c rigConfig) flags(t *testing.T, upstreams []string) *fleetFlags {
+	t.Helper()
+	f := &fleetFlags{strategy: c.strategy, failover: c.options, events: c.events, tokens: c.mode}
+	for _, u := range upstreams {
+		if err := f.targets.Set(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch {
+	case c.events != nil:
+		f.strategy = precisecacheaware.Name
+	case c.strategy == "":
+		f.strategy = roundrobin.Name
+	}
+	return f
 }
 
 func newRig(t *testing.T, c rigConfig, upstreams ...string) *rig {
 	t.Helper()
 	leakCheck(t)
+	file := c.flags(t, upstreams).file()
+	if c.health != "" {
+		file = "[health]\n" + c.health + "\n" + file
+	}
+	return serveFile(t, c.Config, file+c.settings)
+}
+
+// serveFile starts a gateway with a file's contents.
+func serveFile(t *testing.T, c Config, file string) *rig {
+	t.Helper()
 	g := &rig{}
-	var ms []loadview.Member
-	for _, u := range upstreams {
-		m, err := parseTarget(u)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ms = append(ms, m)
-	}
-	if c.strategy == "" {
-		c.strategy = roundrobin.Name
-	}
-	c.options.Trace = &router.Trace{Done: func(_ context.Context, d router.Decision, o router.Outcome) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.outcomes = append(g.outcomes, o)
-		g.prompts = append(g.prompts, d.Prompt)
-	}}
 	if c.Log == nil {
 		c.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	chosen := choice{strategy: c.strategy}
-	if c.events != nil {
-		chosen.strategy = precisecacheaware.Name
-		if c.mode != "" {
-			c.precisely.Fallback = precisecacheaware.FallbackText
-		}
-		p, err := newPrecise(c.precisely, targets(ms).ids(), c.events, "", c.Log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		chosen.precise, c.precise = p, p
+	c.service = newService(c.Log)
+	o := c.service.options()
+	o.Trace = func(string) *router.Trace {
+		return &router.Trace{Done: func(_ context.Context, d router.Decision, o router.Outcome) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.outcomes = append(g.outcomes, o)
+			g.prompts = append(g.prompts, d.Prompt)
+		}}
 	}
-	r, v, err := newRouter(chosen, ms, c.view, c.options)
+	f, err := config.Parse([]byte(file), o)
 	if err != nil {
+		t.Fatalf("%v\n%s", err, file)
+	}
+	if err := c.service.build(f, o); err != nil {
 		t.Fatal(err)
 	}
-	if c.mode != "" {
-		if c.tokens, err = newTokenSource(c.mode, 0, v, c.Log); err != nil {
-			t.Fatal(err)
-		}
-		c.tokens.watch(c.precise)
-		t.Cleanup(c.tokens.close)
-	}
-	if c.precise != nil {
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			c.precise.run(ctx)
-		}()
-		t.Cleanup(func() { stop(); <-ended })
-	}
-	c.Router, g.view = r, v
+	g.options = o
+	t.Cleanup(c.service.close)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.service.run(ctx, "", 0, nil)
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	g.service, g.view = c.service, c.service.gateway.View()
 	if c.Transport == nil {
-		tr := NewTransport()
+		tr := NewTransport(f.Policy())
 		t.Cleanup(tr.CloseIdleConnections)
 		c.Transport = tr
 	}
-	if g.h, err = NewHandler(c.Config); err != nil {
+	if g.h, err = NewHandler(c); err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(g.h)
@@ -115,6 +123,9 @@ func newRig(t *testing.T, c rigConfig, upstreams ...string) *rig {
 	g.url, g.http = srv.URL, srv.Client()
 	return g
 }
+
+// tokens returns the only route's token source.
+func (g *rig) tokens() *tokenSource { return g.service.state("*").tokens }
 
 type testWriter struct{ t *testing.T }
 
@@ -132,8 +143,10 @@ func (g *rig) settled(t *testing.T) {
 				return false
 			}
 		}
-		if s := g.h.cfg.tokens; s != nil && s.reading.Load() != 0 {
-			return false
+		for _, st := range *g.service.routes.Load() {
+			if st.tokens != nil && st.tokens.reading.Load() != 0 {
+				return false
+			}
 		}
 		return g.h.Active() == 0 && g.h.bodies.used.Load() == 0
 	})

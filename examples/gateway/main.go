@@ -3,10 +3,15 @@
 // answer soonest.
 //
 //	gateway -listen :8080 -target http://vllm-1:8000 -target http://vllm-2:8000=2
+//	gateway -listen :8080 -config router.toml
+//	gateway -config router.toml -check
 //	gateway -demo
 //
 // Every path is forwarded and counted. See the README beside it for what it does
 // and does not do.
+//
+// The exit status is 0 where it ended as it was told to, 2 where the flags or the
+// file are wrong, 1 where something else is.
 package main
 
 import (
@@ -20,137 +25,228 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
-	"github.com/warmroute/router"
-	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/cacheaware"
-	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "gateway:", err)
-		os.Exit(1)
+	os.Exit(exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
+}
+
+// exit tells an error and returns the exit status that says what kind it is.
+func exit(err error, stderr io.Writer) int {
+	var usage *usageError
+	switch bad, is := errors.AsType[*config.Error](err); {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case is && bad.Name != "":
+		for _, p := range bad.Problems {
+			fmt.Fprintf(stderr, "%s:%s\n", bad.Name, p)
+		}
+		return 2
+	case is: // of the flags, where lines say nothing
+		for _, p := range bad.Problems {
+			fmt.Fprintf(stderr, "gateway: %s: %s\n", p.Key, p.Message)
+		}
+		return 2
+	case errors.As(err, &usage):
+		fmt.Fprintln(stderr, "gateway:", err)
+		return 2
 	}
+	fmt.Fprintln(stderr, "gateway:", err)
+	return 1
+}
+
+// usageError is an error of who started the gateway.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// command is what the flags say.
+type command struct {
+	handler Config
+	maxText int
+	serve   server
+	listen  string
+	demo    bool
+
+	fleet         fleetFlags
+	file          string // -config
+	watch         time.Duration
+	check, strict bool
+}
+
+func parseFlags(args []string, stderr io.Writer) (*command, error) {
+	c := &command{}
+	fs := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
+	fs.BoolVar(&c.demo, "demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
+	fs.StringVar(&c.file, "config", "", "`FILE` that says what is served and how; it takes the place of the flags marked *")
+	fs.DurationVar(&c.watch, "watch", 2*time.Second, "how often to look whether the -config has changed (0: never, only on SIGHUP)")
+	fs.BoolVar(&c.check, "check", false, "print what is in effect, with all defaults, as a -config, and end")
+	fs.BoolVar(&c.strict, "strict", false, "take warnings about the configuration for errors, at the start and with -check")
+
+	f, fleet := &c.fleet, make(map[string]bool)
+	own := func(name string) string { fleet[name] = true; return name }
+	fs.StringVar(&f.strategy, own("strategy"), cacheaware.Name, "* how to choose a target: "+strategyNames())
+	fs.Float64Var(&f.leastWork.MissWeight, own("miss-weight"), 0, "* least_work: what a token that is not cached costs (0: 5)")
+	fs.Float64Var(&f.leastWork.ContextWeight, own("context-weight"), 0, "* least_work: what a token of context in flight costs (0: 0.2)")
+	fs.Float64Var(&f.leastWork.Agree, own("agree"), 0, "* least_work: the share of the cost that several gateways may give to choose alike (0: none)")
+	fs.Var(&f.targets, own("target"), "* `URL[=weight]` of a replica; give one for each")
+	fs.Var(&f.events, own("kv-events"), "* `EVENTS[,REPLAY]`: where a replica publishes its KV events, tcp://host:port each; give one for each -target, in the same order")
+	fs.StringVar(&f.topic, own("kv-topic"), "", "* what the `topics` of KV events begin with (empty: any)")
+	fs.StringVar(&f.tokens, own("tokens"), config.TokensFromHeader, "* where token ids come from, beside prompts of ids and the header: `header` (nowhere else), memo or tokenize")
+	fs.DurationVar(&f.tokenizeTimeout, own("tokenize-timeout"), time.Second, "* -tokens tokenize: most time to find a prompt's ids before it is routed by its text")
+	fs.IntVar(&f.failover.Attempts, own("attempts"), 3, "* most targets that one request is sent to")
+	fs.BoolVar(&f.failover.FailOpen, own("fail-open"), false, "* where no target is ready, try one that is not instead of answering 503")
+	fs.DurationVar(&f.scrape, own("scrape"), 0, "* how often to read each target's /metrics for what other gateways sent it (0: never)")
+	fs.DurationVar(&f.probe, own("probe"), 0, "* how often to ask each target's /health (0: never; what requests tell is always used)")
+
+	h := &c.handler
+	fs.IntVar(&c.maxText, "max-text", 0, "`bytes` of a prompt that are matched (0: all)")
+	fs.Int64Var(&h.MaxBody, "max-body", 32<<20, "most `bytes` of one request body")
+	fs.Int64Var(&h.MaxBodies, "max-bodies", 1<<30, "most `bytes` of all request bodies at once")
+	fs.IntVar(&h.MaxRequests, "max-requests", 16384, "most requests at once")
+	fs.DurationVar(&h.BodyTimeout, "body-timeout", time.Minute, "most time for a client to send its body")
+	fs.DurationVar(&h.WriteTimeout, "write-timeout", time.Minute, "most time for a client to take in what it is sent")
+	fs.DurationVar(&h.HeaderTimeout, "header-timeout", 10*time.Minute, "most time for a target to begin its reply")
+	fs.DurationVar(&h.IdleTimeout, "idle-timeout", 5*time.Minute, "most time between two parts of a reply")
+	fs.DurationVar(&c.serve.drain, "drain-delay", 5*time.Second, "time to go on listening after SIGTERM, with /healthz at 503")
+	fs.DurationVar(&c.serve.grace, "grace", time.Minute, "most time for replies to finish after that")
+	if err := fs.Parse(args); err != nil {
+		return nil, &usageError{err}
+	}
+	var twice string
+	fs.Visit(func(f *flag.Flag) {
+		if fleet[f.Name] {
+			twice = f.Name
+		}
+	})
+	switch {
+	case fs.NArg() > 0:
+		return nil, usagef("unexpected argument %q", fs.Arg(0))
+	case c.demo:
+	case c.maxText < 0:
+		return nil, usagef("-max-text is negative")
+	case c.watch < 0:
+		return nil, usagef("-watch is negative")
+	case c.file == "":
+		if err := f.check(); err != nil {
+			return nil, &usageError{err}
+		}
+	case twice != "":
+		return nil, usagef("-%s is for a gateway without -config; the file says that", twice)
+	}
+	return c, nil
 }
 
 // run is main without the process.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var (
-		c       Config
-		options router.Options
-		members targets
-		serve   = server{log: slog.New(slog.NewTextHandler(stderr, nil))}
-		fs      = flag.NewFlagSet("gateway", flag.ContinueOnError)
-		listen  = fs.String("listen", "127.0.0.1:8080", "`address` to listen on")
-		chosen  choice
-		events  kvEvents
-		demo    = fs.Bool("demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
-		maxText = fs.Int("max-text", 0, "`bytes` of a prompt that are matched (0: all)")
-	)
-	scrape := fs.Duration("scrape", 0, "how often to read each target's /metrics for what other gateways sent it (0: never)")
-	probe := fs.Duration("probe", 0, "how often to ask each target's /health (0: never; what requests tell is always used)")
-	fs.SetOutput(stderr)
-	fs.StringVar(&chosen.strategy, "strategy", cacheaware.Name, "how to choose a target: "+strategyNames())
-	fs.Float64Var(&chosen.leastWork.MissWeight, "miss-weight", 0, "least_work: what a token that is not cached costs (0: 5)")
-	fs.Float64Var(&chosen.leastWork.ContextWeight, "context-weight", 0, "least_work: what a token of context in flight costs (0: 0.2)")
-	fs.Float64Var(&chosen.leastWork.Agree, "agree", 0, "least_work: the share of the cost that several gateways may give to choose alike (0: none)")
-	fs.Var(&members, "target", "`URL[=weight]` of a replica; give one for each")
-	fs.Var(&events, "kv-events", "`EVENTS[,REPLAY]`: where a replica publishes its KV events, tcp://host:port each; give one for each -target, in the same order")
-	topic := fs.String("kv-topic", "", "what the `topics` of KV events begin with (empty: any)")
-	mode := fs.String("tokens", tokensHeader, "where token ids come from, beside prompts of ids and the header: `header` (nowhere else), memo or tokenize")
-	tokenizeTimeout := fs.Duration("tokenize-timeout", time.Second, "-tokens tokenize: most time to find a prompt's ids before it is routed by its text")
-	fs.IntVar(&options.Attempts, "attempts", 3, "most targets that one request is sent to")
-	fs.BoolVar(&options.FailOpen, "fail-open", false, "where no target is ready, try one that is not instead of answering 503")
-	fs.Int64Var(&c.MaxBody, "max-body", 32<<20, "most `bytes` of one request body")
-	fs.Int64Var(&c.MaxBodies, "max-bodies", 1<<30, "most `bytes` of all request bodies at once")
-	fs.IntVar(&c.MaxRequests, "max-requests", 16384, "most requests at once")
-	fs.DurationVar(&c.BodyTimeout, "body-timeout", time.Minute, "most time for a client to send its body")
-	fs.DurationVar(&c.WriteTimeout, "write-timeout", time.Minute, "most time for a client to take in what it is sent")
-	fs.DurationVar(&c.HeaderTimeout, "header-timeout", 10*time.Minute, "most time for a target to begin its reply")
-	fs.DurationVar(&c.IdleTimeout, "idle-timeout", 5*time.Minute, "most time between two parts of a reply")
-	fs.DurationVar(&serve.drain, "drain-delay", 5*time.Second, "time to go on listening after SIGTERM, with /healthz at 503")
-	fs.DurationVar(&serve.grace, "grace", time.Minute, "most time for replies to finish after that")
-	if err := fs.Parse(args); err != nil {
+	c, err := parseFlags(args, stderr)
+	if err != nil {
 		return err
 	}
-	switch {
-	case fs.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	case *demo:
+	if c.demo {
 		return runDemo(ctx, stdout)
-	case len(members) == 0:
-		return errors.New("no -target; try -demo to see it at work without one")
-	case options.Attempts < 1:
-		return errors.New("-attempts is less than 1")
-	case *maxText < 0:
-		return errors.New("-max-text is negative")
-	case *tokenizeTimeout <= 0:
-		return errors.New("-tokenize-timeout is not positive")
-	case *scrape < 0 || *probe < 0:
-		return errors.New("-scrape or -probe is negative")
 	}
-	if err := checkTokenMode(*mode); err != nil {
-		return err
-	}
-	if chosen.strategy == precisecacheaware.Name {
-		var pc precisecacheaware.Config
-		if *mode != tokensHeader {
-			pc.Fallback = precisecacheaware.FallbackText
-		}
-		p, err := newPrecise(pc, members.ids(), events, *topic, serve.log)
-		if err != nil {
-			return err
-		}
-		chosen.precise, c.precise = p, p
-	} else if len(events) > 0 || *topic != "" || *mode != tokensHeader {
-		return errNoPrecise
-	}
-	members.watch(*scrape > 0, *probe > 0)
-	view := loadview.Config{Scrape: loadview.Scrape{Interval: *scrape}, Probe: loadview.Probe{Interval: *probe}}
-	r, v, err := newRouter(chosen, members, view, options)
+	c.serve.log = slog.New(slog.NewTextHandler(stderr, nil))
+	s := newService(c.serve.log)
+	f, o, err := c.load(s)
 	if err != nil {
 		return err
 	}
-	if *mode != tokensHeader {
-		if c.tokens, err = newTokenSource(*mode, *tokenizeTimeout, v, serve.log); err != nil {
-			return err
+	if c.check || c.strict {
+		for _, w := range f.Warnings {
+			fmt.Fprintf(stderr, "%s: warning: %s\n", c.source(), w)
 		}
-		c.tokens.watch(c.precise)
-		defer c.tokens.close()
+		if c.strict && len(f.Warnings) > 0 {
+			return usagef("%s: with -strict a warning is an error", c.source())
+		}
 	}
-	c.Router, c.Log = r, serve.log
-	c.Parser = prompt.Parser{Tenant: tenant, MaxText: *maxText}
-	h, err := NewHandler(c)
+	if err := s.build(f, o); err != nil {
+		return &usageError{err}
+	}
+	defer s.close()
+	if c.check {
+		_, err := io.WriteString(stdout, f.Effective())
+		return err
+	}
+	return c.run(ctx, s)
+}
+
+// source names where the configuration comes from.
+func (c *command) source() string {
+	if c.file == "" {
+		return "flags"
+	}
+	return c.file
+}
+
+// load reads the file, or the flags as one.
+func (c *command) load(s *service) (*config.File, config.Options, error) {
+	o := s.options()
+	if c.file != "" {
+		f, err := config.Load(c.file, o)
+		return f, o, err
+	}
+	f, err := config.Parse([]byte(c.fleet.file()), o)
+	return f, o, err
+}
+
+// run serves until ctx is done.
+func (c *command) run(ctx context.Context, s *service) error {
+	h := c.handler
+	h.service, h.Log = s, c.serve.log
+	h.Parser = prompt.Parser{Tenant: tenant, MaxText: c.maxText}
+	handler, err := NewHandler(h)
+	if err != nil {
+		return &usageError{err}
+	}
+	var hup chan os.Signal
+	if c.file != "" {
+		hup = make(chan os.Signal, 1)
+		signal.Notify(hup, syscall.SIGHUP)
+		defer signal.Stop(hup)
+	}
+	ln, err := net.Listen("tcp", c.listen)
 	if err != nil {
 		return err
 	}
-	ln, err := net.Listen("tcp", *listen)
-	if err != nil {
-		return err
-	}
-	serve.log.Info("listening", "address", ln.Addr().String(), "strategy", chosen.strategy, "targets", len(members))
+	f := s.gateway.File()
+	c.serve.log.Info("listening", "address", ln.Addr().String(), "strategy", strategiesOf(f), "targets", len(s.gateway.View().Snapshot()))
 	watching, stop := context.WithCancel(context.Background()) // to the last reply, beyond ctx
-	watched := make(chan error, 1)
-	go func() { watched <- v.Run(watching) }()
-	var subscribed sync.WaitGroup
-	if c.precise != nil {
-		subscribed.Go(func() { c.precise.run(watching) })
-	}
-	err = serve.run(ctx, ln, h)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.run(watching, c.file, c.watch, hup)
+	}()
+	err = c.serve.run(ctx, ln, handler)
 	stop()
-	<-watched // stop is all that ends it
-	subscribed.Wait()
-	logPage(serve.log, makePage(c.precise, c.tokens))
+	<-watched
+	logPage(c.serve.log, s.page())
 	return err
+}
+
+// strategiesOf returns the strategies of a file's routes, each once.
+func strategiesOf(f *config.File) string {
+	var names []string
+	for _, r := range f.Routes {
+		if !slices.Contains(names, r.Strategy) {
+			names = append(names, r.Strategy)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // server runs a Handler until its ctx is done.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
@@ -31,8 +32,8 @@ func TestParseTarget(t *testing.T) {
 		m, err := parseTarget(c.in)
 		if (err == nil) != (c.id != "") {
 			t.Errorf("%q: %v", c.in, err)
-		} else if err == nil && (m.ID != c.id || m.Weight != c.weight) {
-			t.Errorf("%q: %q, %v", c.in, m.ID, m.Weight)
+		} else if err == nil && (m.url != c.id || m.weight != c.weight) {
+			t.Errorf("%q: %q, %v", c.in, m.url, m.weight)
 		}
 	}
 }
@@ -57,7 +58,7 @@ func TestRunRefuses(t *testing.T) {
 
 // TestRun starts the whole program with each strategy and ends it.
 func TestRun(t *testing.T) {
-	for name := range strategies {
+	for name := range config.Strategies() {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		args := []string{"-listen", "127.0.0.1:0", "-target", "http://127.0.0.1:1=2", "-strategy", name, "-drain-delay", "0s"}
@@ -185,7 +186,7 @@ func TestBodyPool(t *testing.T) {
 	if err := b.fill(http.NewResponseController(nil), r, 100, 0); err != nil {
 		t.Fatal(err)
 	}
-	one, two := b.reader(), b.reader()
+	one, two := b.reader(edit{}), b.reader(edit{})
 	if got, err := io.ReadAll(one); string(got) != "first" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -12,7 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/warmroute/router/strategy/precisecacheaware"
+	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/kvindex/zmqsub"
 	"github.com/warmroute/router/vllmtest"
 )
 
@@ -42,10 +43,10 @@ func newFleet(t *testing.T, n, blocks int) *fleet {
 // connected waits until every replica has a subscriber whose state is known.
 func (f *fleet) connected(t *testing.T, g *rig) {
 	t.Helper()
-	p := g.h.cfg.precise
 	eventually(t, "the streams are followed", func() bool {
-		for i, s := range f.servers {
-			if st := p.subs[i].State(s.URL).String(); s.Events().Subscribers() != 1 || st == "down" || st == "resyncing" {
+		for _, s := range f.servers {
+			st := g.service.streams.of(s.URL)
+			if s.Events().Subscribers() != 1 || st == nil || st.State(s.URL) >= zmqsub.Resyncing {
 				return false
 			}
 		}
@@ -57,7 +58,7 @@ func (f *fleet) connected(t *testing.T, g *rig) {
 // for lost last messages, which nobody can miss yet.
 func (f *fleet) current(t *testing.T, g *rig, lost func(seq uint64) bool) {
 	t.Helper()
-	x := g.h.cfg.precise.index
+	x := g.service.gateway.Index()
 	eventually(t, "the index is up to date", func() bool {
 		for _, s := range f.servers {
 			next := s.Events().Next()
@@ -169,7 +170,7 @@ func (f *fleet) tokens(t *testing.T, c *talk) []uint32 {
 // engine reports, for at least 99 requests in 100, and each of the others is
 // counted and told.
 func TestPredictions(t *testing.T) {
-	for _, mode := range []string{"", tokensTokenize} {
+	for _, mode := range []string{"", config.TokensFromTokenize} {
 		t.Run("ids by "+mode, func(t *testing.T) {
 			leakCheck(t)
 			f := newFleet(t, 4, 100)
@@ -189,7 +190,7 @@ func TestPredictions(t *testing.T) {
 				Config: Config{Log: slog.New(slog.DiscardHandler)}, events: f.events, mode: mode,
 				// Two seconds are hundreds of requests here, and what was evicted meanwhile
 				// would be presumed resident.
-				precisely: precisecacheaware.Config{PresumeFor: -1},
+				settings: "[routes.precise_cache_aware]\npresume_for = -1\n",
 			}, f.urls...)
 			f.connected(t, g)
 			lost := func(seq uint64) bool { return seq%100 == 57 }
@@ -236,7 +237,7 @@ func TestPredictions(t *testing.T) {
 				}
 			}
 			g.settled(t)
-			s := g.h.cfg.precise.stats()
+			s := g.service.precise()
 			t.Logf("%d of %d right, %d with hits; %+v", right, requests, hits, s)
 			if right*100 < requests*99 || hits < requests/2 {
 				t.Errorf("%d of %d right, %d with hits", right, requests, hits)

@@ -17,22 +17,19 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/prompt"
 )
 
-// Config is what a Handler needs. The zero value of each field but Router is
+// Config is what a Handler needs. The zero value of each field but service is
 // the documented default.
 type Config struct {
-	// Router chooses. The Ref of its targets is a *url.URL, the target's base.
-	Router *router.Router
+	// service says where to send.
+	service *service
 	// Parser turns requests into prompts.
 	Parser prompt.Parser
-	// Transport sends; nil means NewTransport.
+	// Transport sends; nil means NewTransport with the service's policy.
 	Transport http.RoundTripper
-	// tokens finds ids of prompts that come without; nil: they stay without.
-	tokens *tokenSource
-	// precise is shown on the page at debugPath, with tokens; nil: there is none.
-	precise *precise
 	// Log gets a line for each request that was sent again or failed; nil: none.
 	Log *slog.Logger
 
@@ -66,8 +63,8 @@ type Handler struct {
 
 // NewHandler returns a Handler.
 func NewHandler(cfg Config) (*Handler, error) {
-	if cfg.Router == nil {
-		return nil, errors.New("gateway: Router is missing")
+	if cfg.service == nil {
+		return nil, errors.New("gateway: service is missing")
 	}
 	for _, f := range []struct {
 		name string
@@ -89,7 +86,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
 	if cfg.Transport == nil {
-		cfg.Transport = NewTransport()
+		cfg.Transport = NewTransport(cfg.service.policy)
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -100,10 +97,15 @@ func NewHandler(cfg Config) (*Handler, error) {
 }
 
 // NewTransport returns a transport for many long streams to few targets:
-// HTTP/1.1, no proxy, no compression of its own.
-func NewTransport() *http.Transport {
+// HTTP/1.1, no proxy, no compression of its own, and no address that the policy denies.
+func NewTransport(policy egress.Policy) *http.Transport {
+	dial := policy.Dialer().DialContext
 	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			return dial(ctx, network, address)
+		},
 		TLSHandshakeTimeout:    10 * time.Second,
 		DisableCompression:     true, // Accept-Encoding is the client's affair
 		MaxIdleConnsPerHost:    4096,
@@ -122,14 +124,19 @@ func (h *Handler) Drain() { h.draining.Store(true) }
 // Active returns the number of requests being served.
 func (h *Handler) Active() int { return int(h.active.Load()) }
 
-// ServeHTTP answers /healthz and forwards everything else.
+// ServeHTTP answers /healthz, the list of models and the page of counts, where there
+// are any, and forwards everything else.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/healthz" {
 		h.health(w)
 		return
 	}
-	if h.cfg.precise != nil && r.URL.Path == debugPath {
-		serveDebug(w, r, makePage(h.cfg.precise, h.cfg.tokens))
+	switch s := h.cfg.service; {
+	case r.URL.Path == debugPath && s.counts():
+		serveDebug(w, r, s.page())
+		return
+	case r.URL.Path == modelsPath && s.named():
+		s.listModels(w, r)
 		return
 	}
 	if h.active.Add(1) > int64(h.cfg.MaxRequests) {
@@ -152,13 +159,24 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer in.release()
 
 	p := h.parse(r, in.data)
-	use := h.cfg.tokens.fill(r.Context(), r, in.data, &p)
-	lease, err := h.cfg.Router.Route(r.Context(), p)
-	if err != nil {
+	m, ok := h.cfg.service.match(p.Model)
+	if !ok {
+		refuseModel(w, p.Model)
+		return
+	}
+	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), match: m}
+	state := h.cfg.service.state(m.Route)
+	if state.renames && m.Requested != "" {
+		if x.names, ok = modelSpans(in.data); !ok {
+			refuseWith(w, http.StatusBadRequest, "BadRequestError", "model", "The request names its model too often.")
+			return
+		}
+	}
+	x.tokens = state.tokens.fill(x, &p)
+	if x.lease, err = m.Router.Route(r.Context(), m.Prompt(p)); err != nil {
 		h.refuseRoute(w, r, err)
 		return
 	}
-	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), lease: lease, tokens: use}
 	x.run()
 }
 

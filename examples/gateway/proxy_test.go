@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/vllmtest"
 )
 
@@ -378,7 +379,7 @@ func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 
 func TestCloseFails(t *testing.T) {
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { event(w, "1") })
-	tr := NewTransport()
+	tr := NewTransport(egress.Policy{})
 	tr.DisableKeepAlives = true
 	g := newRig(t, rigConfig{Config: Config{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
 		resp, err := tr.RoundTrip(r)

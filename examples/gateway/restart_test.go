@@ -10,10 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/pipeline"
@@ -44,7 +42,7 @@ func comeAndGo(t *testing.T, strategy string) {
 		strategy: strategy,
 		options:  router.Options{Attempts: 4, FailOpen: true},
 		// Cool-downs as short as the test.
-		view: loadview.Config{CoolBase: 50 * time.Millisecond, CoolMax: 100 * time.Millisecond},
+		health: "cool_base = \"50ms\"\ncool_max = \"100ms\"",
 	}, addresses...)
 
 	var served, again atomic.Int64

@@ -1,24 +1,26 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/prompt/tokenize"
 )
 
-// tokenSource finds the ids of prompts that come without.
+// tokenSource finds the ids of prompts that come without, for one route.
 type tokenSource struct {
-	mode   string
-	memo   *prompt.TokenMemo
-	client *tokenize.Client // nil: only the memo
+	settings config.TokenSource
+	memo     *prompt.TokenMemo
+	client   *tokenize.Client // nil: only the memo
+	group    atomic.Pointer[group]
 
 	given, whole, partial, none atomic.Int64
 	miscounted                  atomic.Int64
@@ -26,24 +28,44 @@ type tokenSource struct {
 	reading                     atomic.Int64 // replies whose ids are collected
 }
 
+// group are the targets that are asked for ids. They know the model by one name,
+// and take one key.
+type group struct {
+	target *config.Target // the name and the key
+	ids    map[string]bool
+}
+
+// keyHeaders are what package tokenize sends along.
+var keyHeaders = []string{"Authorization", "X-Api-Key"}
+
+func sameKey(a, b http.Header) bool {
+	return !slices.ContainsFunc(keyHeaders, func(k string) bool { return a.Get(k) != b.Get(k) })
+}
+
 // maxReading bounds the replies whose ids are collected at once, each of which may
 // hold prompt.DefaultTokenReply bytes. Of more nothing is learned.
 const maxReading = 64
 
-// newTokenSource returns the source for a mode that is not tokensHeader.
-func newTokenSource(mode string, timeout time.Duration, view *loadview.View, log *slog.Logger) (*tokenSource, error) {
-	memo, err := prompt.NewTokenMemo(prompt.TokenMemoConfig{Contradicted: func() {
-		log.Warn("token ids contradict each other; those of such requests are left out for a while")
-	}})
+// newTokenSource returns the source for settings of another kind than
+// config.TokensFromHeader. It needs a group before its first use.
+func newTokenSource(c config.TokenSource, policy egress.Policy, view *loadview.View, log *slog.Logger) (*tokenSource, error) {
+	memo, err := prompt.NewTokenMemo(prompt.TokenMemoConfig{
+		MaxEntries: c.MaxEntries, MaxBytes: c.MaxBytes,
+		Contradicted: func() {
+			log.Warn("token ids contradict each other; those of such requests are left out for a while")
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	t := &tokenSource{mode: mode, memo: memo}
-	if mode == tokensTokenize {
+	t := &tokenSource{settings: c, memo: memo}
+	if c.Kind == config.TokensFromTokenize {
 		t.client, err = tokenize.New(tokenize.Config{
-			Targets: func() []string { return ready(view) },
-			Memo:    memo,
-			Timeout: timeout,
+			Targets:    func() []string { return t.ready(view) },
+			Memo:       memo,
+			Egress:     policy,
+			Timeout:    time.Duration(c.TimeoutSecs * float64(time.Second)),
+			Concurrent: c.Concurrent,
 			Trace: tokenize.Trace{Changed: func(target, kind string, err error) {
 				if err != nil {
 					log.Warn("no token ids: requests are routed by text", "target", target, "kind", kind, "err", err)
@@ -56,14 +78,21 @@ func newTokenSource(mode string, timeout time.Duration, view *loadview.View, log
 	return t, err
 }
 
-func ready(v *loadview.View) []string {
-	var ids []string
+// ready returns the addresses of the group's targets that are ready, ranks behind
+// one address once.
+func (t *tokenSource) ready(v *loadview.View) []string {
+	g := t.group.Load()
+	var bases []string
 	for _, s := range v.Snapshot() {
-		if s.Target.State == router.Ready {
-			ids = append(ids, s.Target.ID)
+		ref, ok := s.Target.Ref.(*config.Target)
+		if !ok || s.Target.State != router.Ready || !g.ids[s.Target.ID] {
+			continue
+		}
+		if b := ref.Base.String(); ref.Rank <= 0 || !slices.Contains(bases, b) {
+			bases = append(bases, b)
 		}
 	}
-	return ids
+	return bases
 }
 
 // tokenUse is how one prompt got its ids.
@@ -76,8 +105,9 @@ type tokenUse struct {
 	reading bool // counted in source.reading
 }
 
-// fill gives p ids where it has none and they are known.
-func (t *tokenSource) fill(ctx context.Context, r *http.Request, body []byte, p *router.Prompt) (u tokenUse) {
+// fill gives p, the prompt of x, ids where it has none and they are known.
+func (t *tokenSource) fill(x *exchange, p *router.Prompt) (u tokenUse) {
+	r, body := x.r, x.in.data
 	if t == nil || len(body) == 0 || r.Header.Get("Content-Encoding") != "" {
 		return u
 	}
@@ -90,9 +120,9 @@ func (t *tokenSource) fill(ctx context.Context, r *http.Request, body []byte, p 
 	whole := true
 	switch {
 	case t.client != nil && u.keyed:
-		p.Tokens, _ = t.client.TokensOf(ctx, u.key, r.Header, body) // counted and told there
+		p.Tokens = t.ask(x, u.key)
 	case t.client != nil:
-		p.Tokens, _ = t.client.Tokens(ctx, r.URL.Path, r.Header, nil) // counted
+		p.Tokens, _ = t.client.Tokens(r.Context(), r.URL.Path, r.Header, nil) // counted
 	case u.keyed:
 		p.Tokens, whole = t.memo.Tokens(u.key)
 	}
@@ -107,6 +137,25 @@ func (t *tokenSource) fill(ctx context.Context, r *http.Request, body []byte, p 
 		t.partial.Add(1)
 	}
 	return u
+}
+
+// ask asks an engine, by the names and keys that engines know.
+func (t *tokenSource) ask(x *exchange, key prompt.TokenKey) []uint32 {
+	to := t.group.Load().target
+	header, body := x.r.Header, x.in.data
+	if !sameKey(to.Header, http.Header{}) {
+		header = to.Header
+	}
+	if e := x.edit(router.Target{Ref: to}); e.at != nil {
+		n := int64(e.size(len(body)))
+		if !x.in.pool.reserve(n) {
+			return nil
+		}
+		defer x.in.pool.give(n)
+		body = e.apply(body)
+	}
+	ids, _ := t.client.TokensOf(x.r.Context(), key, header, body) // counted and told there
+	return ids
 }
 
 // reader returns what collects the ids of the reply, nil where none are asked for.
@@ -166,18 +215,8 @@ func (u *tokenUse) learn(ids *prompt.TokenReply, d router.Decision, o *router.Ou
 	o.PromptTokens = 0
 }
 
-// watch empties the memo whenever a target starts again, maybe with another
-// tokenizer. It is called before p runs.
-func (t *tokenSource) watch(p *precise) {
-	forget := p.forget
-	p.forget = func(id string) {
-		t.memo.Forget()
-		forget(id)
-	}
-}
-
 func (t *tokenSource) close() {
-	if t != nil && t.client != nil {
+	if t.client != nil {
 		t.client.Close()
 	}
 }
@@ -201,7 +240,7 @@ func (t *tokenSource) stats() *tokenStats {
 		return nil
 	}
 	s := &tokenStats{
-		Source: t.mode, Given: t.given.Load(), Whole: t.whole.Load(), Partial: t.partial.Load(), None: t.none.Load(),
+		Source: t.settings.Kind, Given: t.given.Load(), Whole: t.whole.Load(), Partial: t.partial.Load(), None: t.none.Load(),
 		Miscounted: t.miscounted.Load(), PartialJudged: t.judged.Load(), PartialTooMuch: t.tooMuch.Load(), Memo: t.memo.Stats(),
 	}
 	if t.client != nil {
@@ -210,6 +249,3 @@ func (t *tokenSource) stats() *tokenStats {
 	}
 	return s
 }
-
-// errNoPrecise: a flag was given that nothing would read.
-var errNoPrecise = errors.New("-kv-events, -kv-topic and -tokens need -strategy precise_cache_aware")

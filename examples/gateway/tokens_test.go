@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/vllmtest"
 )
@@ -49,8 +50,8 @@ func TestMemo(t *testing.T) {
 	leakCheck(t)
 	f := newFleet(t, 2, 400)
 	g := newRig(t, rigConfig{
-		Config: Config{Log: discard}, events: f.events, mode: tokensMemo,
-		precisely: precisecacheaware.Config{PresumeFor: -1},
+		Config: Config{Log: discard}, events: f.events, mode: config.TokensFromMemo,
+		settings: "[routes.precise_cache_aware]\npresume_for = -1\n",
 	}, f.urls...)
 	f.connected(t, g)
 	r := rand.New(rand.NewPCG(3, 4))
@@ -90,11 +91,11 @@ func TestMemo(t *testing.T) {
 			t.Errorf("request %d: %d ids, %s", i, len(got), reason)
 		}
 	}
-	s := g.h.cfg.tokens.stats()
+	s := g.tokens().stats()
 	if s.Partial == 0 || s.Whole+s.Partial != int64(byTokens) || s.None == 0 || s.Miscounted != 0 || s.PartialJudged != s.Partial || s.PartialTooMuch != 0 {
 		t.Errorf("%+v", s)
 	}
-	if p := g.h.cfg.precise.stats(); p.Mismatched != 0 || p.Judged > s.Whole {
+	if p := g.service.precise(); p.Mismatched != 0 || p.Judged > s.Whole {
 		t.Errorf("%+v", p)
 	}
 	t.Logf("%+v", s)
@@ -105,7 +106,7 @@ func TestMemo(t *testing.T) {
 func TestMemoStream(t *testing.T) {
 	f := newFleet(t, 1, 4000)
 	for _, stream := range []bool{true, false} {
-		g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: tokensMemo}, f.urls...)
+		g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: config.TokensFromMemo}, f.urls...)
 		body := fmt.Sprintf(`{"stream":%v,"stream_options":{"include_usage":true},"return_token_ids":true,"messages":[{"role":"user","content":%q}]}`,
 			stream, strings.Repeat("a long text ", 3000))
 		for range 2 {
@@ -117,7 +118,7 @@ func TestMemoStream(t *testing.T) {
 		if len(o) != 2 || o[0].PromptTokens < 9000 || o[1].PromptTokens != o[0].PromptTokens || o[1].CachedTokens == 0 || o[1].OutputTokens == 0 {
 			t.Errorf("stream %v: %+v", stream, o)
 		}
-		if s := g.h.cfg.tokens.stats(); s.Whole != 1 || s.Memo.Learned != 2 || s.Miscounted != 0 {
+		if s := g.tokens().stats(); s.Whole != 1 || s.Memo.Learned != 2 || s.Miscounted != 0 {
 			t.Errorf("stream %v: %+v", stream, s)
 		}
 	}
@@ -163,7 +164,7 @@ func TestBadTokenSources(t *testing.T) {
 			})
 			var log logged
 			g := newRig(t, rigConfig{
-				Config: Config{Log: log.logger()}, mode: tokensTokenize,
+				Config: Config{Log: log.logger()}, mode: config.TokensFromTokenize,
 				events: kvEvents{{engine.Events().Endpoint(), engine.Events().ReplayEndpoint()}},
 			}, up)
 			begun := time.Now()
@@ -174,7 +175,7 @@ func TestBadTokenSources(t *testing.T) {
 					t.Errorf("request %d: %s, %q", i, r, h.Get(headerCachedTokens))
 				}
 			}
-			s := g.h.cfg.tokens.stats()
+			s := g.tokens().stats()
 			// The backoff begins with a second and doubles; the timeout is a second.
 			if n := asked.Load(); n < 1 || int(n) > 2+int(time.Since(begun)/time.Second) {
 				t.Errorf("asked %d times in %v", n, time.Since(begun))
@@ -206,7 +207,7 @@ func TestWrongTokens(t *testing.T) {
 	})
 	var log logged
 	g := newRig(t, rigConfig{
-		Config: Config{Log: log.logger()}, mode: tokensTokenize,
+		Config: Config{Log: log.logger()}, mode: config.TokensFromTokenize,
 		events: kvEvents{{engine.Events().Endpoint(), engine.Events().ReplayEndpoint()}},
 	}, up)
 	for i := range 5 {
@@ -217,7 +218,7 @@ func TestWrongTokens(t *testing.T) {
 		}
 		g.settled(t)
 	}
-	s := g.h.cfg.tokens.stats()
+	s := g.tokens().stats()
 	if s.Miscounted != 1 || s.Tokenize.Mismatches != 1 || s.Tokenize.Contradicted != 4 || log.count("contradict") != 1 {
 		t.Errorf("%+v, %+v", s, s.Tokenize)
 	}
@@ -230,7 +231,7 @@ func TestMismatch(t *testing.T) {
 	var log logged
 	g := newRig(t, rigConfig{
 		Config: Config{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
-		events: f.events, precisely: precisecacheaware.Config{PresumeFor: -1},
+		events: f.events, settings: "[routes.precise_cache_aware]\npresume_for = -1\n",
 	}, f.urls...)
 	f.connected(t, g)
 	send := func(text string) {
@@ -243,16 +244,16 @@ func TestMismatch(t *testing.T) {
 		send("the same text ")
 		f.current(t, g, func(uint64) bool { return false })
 	}
-	if s := g.h.cfg.precise.stats(); s.Judged == 0 || s.Mismatched != 0 {
+	if s := g.service.precise(); s.Judged == 0 || s.Mismatched != 0 {
 		t.Fatalf("%+v", s)
 	}
 	f.servers[0].Events().Drop(func(uint64) bool { return true })
 	for i := range 10 {
 		send(fmt.Sprint("another text ", i))
 	}
-	before := g.h.cfg.precise.stats()
+	before := g.service.precise()
 	send("the same text ")
-	after := g.h.cfg.precise.stats()
+	after := g.service.precise()
 	if after.Mismatched != before.Mismatched+1 || after.PredictedTooMuch != before.PredictedTooMuch+1 {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
@@ -264,7 +265,7 @@ func TestMismatch(t *testing.T) {
 // TestPage reads the page, which is there with precise_cache_aware alone.
 func TestPage(t *testing.T) {
 	f := newFleet(t, 1, 400)
-	g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: tokensTokenize}, f.urls...)
+	g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: config.TokensFromTokenize}, f.urls...)
 	f.connected(t, g)
 	g.talk(t, &talk{said: []said{{"user", "hello"}}}, nil, "")
 	resp, err := g.http.Get(g.url + debugPath)

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/warmroute/router/config"
+)
+
+const modelsPath = "/v1/models"
+
+// match finds the route of the model that a request names. A request that names
+// none means the only model of an engine; here it goes to the route * or to the only
+// one.
+func (s *service) match(model string) (config.Match, bool) {
+	m, ok := s.gateway.Route(model)
+	if ok || model != "" {
+		return m, ok
+	}
+	if routes := s.gateway.File().Routes; len(routes) == 1 {
+		m, ok = s.gateway.Route(routes[0].Model)
+		m.Requested = ""
+	}
+	return m, ok
+}
+
+// named reports whether models can be listed: a client can do nothing with a lone *,
+// behind which the engines' own lists say more.
+func (s *service) named() bool {
+	for _, m := range s.gateway.Models() {
+		if m.ID != "*" {
+			return true
+		}
+	}
+	return false
+}
+
+// listModels answers with what requests can name, in the form of the OpenAI API
+// with the members that vLLM adds.
+func (s *service) listModels(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, 0, "models can only be listed")
+		return
+	}
+	type model struct {
+		ID      string  `json:"id"`
+		Object  string  `json:"object"`
+		Created int64   `json:"created"`
+		OwnedBy string  `json:"owned_by"`
+		Root    string  `json:"root"`
+		Parent  *string `json:"parent"`
+	}
+	data := []model{}
+	for _, m := range s.gateway.Models() {
+		e := model{ID: m.ID, Object: "model", Created: s.began.Unix(), OwnedBy: "warmroute", Root: m.Route}
+		if m.Kind == "adapter" {
+			e.Root, e.Parent = m.ID, &m.Route
+		}
+		data = append(data, e)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": data}) // the client may be gone
+}
+
+// maxShown bounds what is repeated of a request in an error.
+const maxShown = 256
+
+// refuseModel answers a request that no route is there for, as an engine does
+// whose model is another.
+func refuseModel(w http.ResponseWriter, model string) {
+	if model == "" {
+		refuseWith(w, http.StatusBadRequest, "BadRequestError", "model",
+			"The request names no model, and there are several routes. "+modelsPath+" lists them.")
+		return
+	}
+	if len(model) > maxShown {
+		model = strings.ToValidUTF8(model[:maxShown], "") + "..."
+	}
+	refuseWith(w, http.StatusNotFound, "NotFoundError", "model", fmt.Sprintf("The model `%s` does not exist.", model))
+}
+
+// refuseWith answers with an error in the form of the engines' own.
+func refuseWith(w http.ResponseWriter, status int, kind, param, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	type detail struct {
+		Message string `json:"message"`
+		Type    string `json:"type"`
+		Param   string `json:"param"`
+		Code    int    `json:"code"`
+	}
+	_ = json.NewEncoder(w).Encode(map[string]detail{"error": {message, kind, param, status}})
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/egress"
+	"github.com/warmroute/router/strategy/precisecacheaware"
+)
+
+// service is what a Handler asks where to send: the routers that a file describes,
+// and what the gateway knows beside them.
+type service struct {
+	gateway *config.Gateway
+	log     *slog.Logger
+	began   time.Time
+	policy  egress.Policy // that the file began with; a change needs a restart
+	streams streams
+	wrong   mismatches
+
+	mu     sync.Mutex // one update at a time
+	routes atomic.Pointer[map[string]*routeState]
+}
+
+// routeState is what the gateway keeps of one route.
+type routeState struct {
+	renames bool         // a target may be sent another model than the request names
+	tokens  *tokenSource // nil: none
+}
+
+// newService returns a service that has to be given a file.
+func newService(log *slog.Logger) *service {
+	s := &service{log: log, began: time.Now()}
+	s.streams.log = log
+	s.streams.forget = s.forget
+	return s
+}
+
+// options are what files are read, and gateways built, with.
+func (s *service) options() config.Options {
+	precise := config.Strategies()[precisecacheaware.Name]
+	build := precise.New
+	precise.New = func(cfg any) (router.Strategy, error) {
+		if c, ok := cfg.(*precisecacheaware.Config); ok {
+			told := *c
+			told.Mismatch = s.mismatch
+			cfg = &told
+		}
+		return build(cfg)
+	}
+	return config.Options{
+		Strategies: map[string]config.Strategy{precisecacheaware.Name: precise},
+		Subscribe:  s.streams.subscribe,
+		Logger:     zapTo(s.log),
+		Reloaded: func(_ *config.File, err error) {
+			if err == nil {
+				s.update()
+			}
+		},
+	}
+}
+
+// build makes the gateway of a file that options has read.
+func (s *service) build(f *config.File, o config.Options) error {
+	g, err := config.Build(f, o)
+	if err != nil {
+		return err
+	}
+	s.gateway, s.policy = g, f.Policy()
+	for _, w := range f.Warnings {
+		s.log.Warn("configuration", "warning", w.String())
+	}
+	return s.update()
+}
+
+// update brings the routes' states to what the file in place says. What is known of
+// tokens stays where the source does.
+func (s *service) update() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.routes.Load()
+	fresh := make(map[string]*routeState)
+	f := s.gateway.File()
+	var failed error
+	for i := range f.Routes {
+		r := &f.Routes[i]
+		st := &routeState{renames: len(r.Aliases) > 0}
+		for _, t := range r.Targets {
+			st.renames = st.renames || t.Model != ""
+		}
+		if src := r.TokenSource; src != nil && src.Kind != config.TokensFromHeader {
+			g := s.group(r)
+			var before *tokenSource
+			if old != nil && (*old)[r.Model] != nil {
+				before = (*old)[r.Model].tokens
+			}
+			if before != nil && reflect.DeepEqual(before.settings, *src) && before.group.Load().target.Model == g.target.Model {
+				st.tokens = before
+			} else {
+				var err error
+				if st.tokens, err = newTokenSource(*src, s.policy, s.gateway.View(), s.log); err != nil {
+					s.log.Error("no token ids", "route", r.Model, "err", err)
+					failed = err
+				}
+			}
+			if st.tokens != nil {
+				st.tokens.group.Store(g)
+			}
+		}
+		fresh[r.Model] = st
+	}
+	s.routes.Store(&fresh)
+	if old != nil {
+		for name, st := range *old {
+			if now := fresh[name]; st.tokens != nil && (now == nil || now.tokens != st.tokens) {
+				st.tokens.close()
+			}
+		}
+	}
+	return failed
+}
+
+// group returns the targets of r that one question about tokens can go to, whichever
+// of them it is: those with the first one's name for the model and its key.
+func (s *service) group(r *config.Route) *group {
+	ranks := make(map[string][]string) // the IDs of a provider
+	refs := make(map[string]*config.Target)
+	for _, m := range s.gateway.View().Snapshot() {
+		if t, ok := m.Target.Ref.(*config.Target); ok {
+			ranks[t.Provider] = append(ranks[t.Provider], m.Target.ID)
+			refs[t.Provider] = t
+		}
+	}
+	g := &group{ids: make(map[string]bool)}
+	for _, t := range r.Targets {
+		ref := refs[t.Provider]
+		if ref == nil {
+			continue
+		}
+		if g.target == nil {
+			first := *ref
+			first.Model = t.Model
+			g.target = &first
+		}
+		if t.Model != g.target.Model || !sameKey(ref.Header, g.target.Header) {
+			continue
+		}
+		for _, id := range ranks[t.Provider] {
+			g.ids[id] = true
+		}
+	}
+	if g.target == nil {
+		g.target = new(config.Target)
+	}
+	return g
+}
+
+// state returns what is kept of a route; in the moment of a reload there may be
+// nothing yet.
+func (s *service) state(route string) *routeState {
+	if st := (*s.routes.Load())[route]; st != nil {
+		return st
+	}
+	return &routeState{renames: true}
+}
+
+// forget is told that a target's engine has started again, maybe with another
+// tokenizer.
+func (s *service) forget(id string) {
+	for _, st := range *s.routes.Load() {
+		if st.tokens != nil && st.tokens.group.Load().ids[id] {
+			st.tokens.memo.Forget()
+		}
+	}
+	s.gateway.View().Forget(id)
+}
+
+// run scrapes, polls, subscribes and, where there is a path, follows the file, until
+// ctx is done. Each value of again, which may be nil, reads the file.
+func (s *service) run(ctx context.Context, path string, every time.Duration, again <-chan os.Signal) {
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.gateway.Run(ctx) }) // ctx is all that ends it
+	if path != "" && every > 0 {
+		wg.Go(func() { _ = s.gateway.Watch(ctx, path, every) })
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-again:
+			_ = s.gateway.ReloadFile(path) // it is logged
+		}
+	}
+	wg.Wait()
+}
+
+func (s *service) close() {
+	for _, st := range *s.routes.Load() {
+		if st.tokens != nil {
+			st.tokens.close()
+		}
+	}
+}
+
+// mismatches count the predictions that did not come true.
+type mismatches struct{ over, under atomic.Int64 }
+
+func (s *service) mismatch(id string, predicted, reported int) {
+	if predicted > reported {
+		s.wrong.over.Add(1)
+	} else {
+		s.wrong.under.Add(1)
+	}
+	s.log.Debug("cached tokens", "target", id, "predicted", predicted, "reported", reported)
+}

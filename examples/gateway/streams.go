@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/kvindex/zmqsub"
+)
+
+// streams are the engines' KV events that are followed. The zero value, with its
+// fields set, is ready.
+type streams struct {
+	log *slog.Logger
+	// forget is told that a target's cache is gone.
+	forget func(id string)
+
+	restarts atomic.Int64
+
+	mu      sync.Mutex
+	running map[string]*stream // by target
+}
+
+// stream is one of them: a subscriber and the targets that it tells of.
+type stream struct {
+	*zmqsub.Subscriber
+	id      string // of the stream
+	targets []string
+	streams *streams
+}
+
+// subscribe is config.Options.Subscribe.
+func (s *streams) subscribe(c config.Subscription) (config.Runner, error) {
+	st := &stream{id: c.ID, targets: c.Ranks, streams: s}
+	if len(st.targets) == 0 {
+		st.targets = []string{c.ID}
+	}
+	f := &feed{Index: c.Index, stream: st, replay: c.Replay != "", gapped: make(map[string]bool)}
+	var err error
+	st.Subscriber, err = zmqsub.New(zmqsub.Config{
+		Endpoint:   c.Endpoint,
+		Targets:    []zmqsub.Target{{ID: c.ID, Ranks: c.Ranks, Topic: c.Topic, Replay: c.Replay}},
+		Index:      f,
+		Egress:     c.Egress,
+		StaleAfter: c.StaleAfter,
+		Trace: zmqsub.Trace{
+			Transition: func(id string, from, to zmqsub.State, why string) {
+				s.log.Info("KV events", "target", id, "from", from.String(), "to", to.String(), "why", why)
+			},
+			Gap:       f.gap,
+			Malformed: func(id string, err error) { s.log.Warn("KV events not understood", "target", id, "err", err) },
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// Run is config.Runner's.
+func (st *stream) Run(ctx context.Context) error {
+	s := st.streams
+	s.mu.Lock()
+	if s.running == nil {
+		s.running = make(map[string]*stream)
+	}
+	for _, id := range st.targets {
+		s.running[id] = st
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		maps.DeleteFunc(s.running, func(_ string, r *stream) bool { return r == st })
+	}()
+	return st.Subscriber.Run(ctx)
+}
+
+// of returns the stream that tells of a target, nil where none does.
+func (s *streams) of(id string) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running[id]
+}
+
+// all returns the streams by target.
+func (s *streams) all() map[string]*stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.running)
+}
+
+// feed passes a stream's events on to the index and tells when a target's cache is
+// gone.
+type feed struct {
+	*kvindex.Index
+	stream *stream
+	replay bool
+	// gapped are targets whose next Reset is a gap's that nobody can fill, which says
+	// nothing of the cache.
+	gapped map[string]bool
+}
+
+func (f *feed) gap(string, uint64, uint64) {
+	for _, id := range f.stream.targets {
+		f.gapped[id] = !f.replay
+	}
+}
+
+// Reset is zmqsub.Index's.
+func (f *feed) Reset(id string) {
+	t, _ := f.Index.Target(id)
+	f.Index.Reset(id)
+	if t.Begun && !f.gapped[id] {
+		f.stream.streams.restarts.Add(1)
+		f.stream.streams.forget(id)
+	}
+	f.gapped[id] = false
+}
