@@ -169,7 +169,13 @@ func (l *Lease) end(o *Outcome) (first, ok bool) {
 	if o.Stage == FirstToken || o.OutputTokens > 0 || o.Reply != "" {
 		first, l.first = !l.first, true
 	}
-	if !o.Stage.Final() {
+	if l.first {
+		o.NotSent = false
+	}
+	switch {
+	case o.NotSent:
+		o.Stage, o.Status = Failed, 0
+	case !o.Stage.Final():
 		switch {
 		case l.ctx.Err() != nil:
 			o.Stage = Canceled

@@ -54,6 +54,12 @@ func TestEndings(t *testing.T) {
 			end:  done(router.Outcome{OutputTokens: 7, Err: errRefused}),
 			want: outs{{Stage: token}, {Stage: failed, OutputTokens: 7, Err: errRefused}}, blamed: true,
 		},
+		"not sent":           {end: done(router.Outcome{NotSent: true}), want: outs{{Stage: failed, NotSent: true}}},
+		"not sent, an error": {end: done(router.Outcome{NotSent: true, Err: errRefused, Status: 503}), want: outs{{Stage: failed, NotSent: true, Err: errRefused}}},
+		"not sent, a token": {
+			end:  done(router.Outcome{NotSent: true, OutputTokens: 1}),
+			want: outs{{Stage: token}, {Stage: finished, OutputTokens: 1}},
+		},
 		"a reply": {
 			end:  done(router.Outcome{Reply: "Rayleigh."}),
 			want: outs{{Stage: token}, {Stage: finished, Reply: "Rayleigh."}},

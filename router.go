@@ -301,6 +301,12 @@ type Outcome struct {
 	Reply string
 	// RetryAfter is what a 429 or 503 asked for; 0: nothing.
 	RetryAfter time.Duration
+	// NotSent says that the request never reached the target, by no fault of the
+	// target's: a limit or a lost connection on the way to it, another endpoint that
+	// was taken after all. Such a lease ends as Failed, so what Sent had added is
+	// taken back and another target may be tried, but a Fleet blames nobody. It has
+	// no meaning once a token was seen.
+	NotSent bool
 }
 
 // Retryable reports whether another target might do better: Failed with no

@@ -31,6 +31,8 @@ func (v *View) judge(o router.Outcome) (verdict, time.Duration) {
 		}
 	}
 	switch {
+	case o.NotSent:
+		return neither, 0
 	case o.Stage == router.Finished:
 		return success, 0
 	case !o.Retryable():

@@ -191,6 +191,8 @@ func TestWhatIsAFailure(t *testing.T) {
 		{"400", router.Outcome{Stage: router.Failed, Status: 400}, router.Ready, false},
 		{"canceled", router.Outcome{Stage: router.Canceled, Err: errors.New("gone")}, router.Ready, false},
 		{"canceled, stage derived", router.Outcome{Err: context.Canceled}, router.Ready, false},
+		{"not sent", router.Outcome{Stage: router.Failed, NotSent: true}, router.Ready, false},
+		{"not sent, stage derived", router.Outcome{NotSent: true, Err: errors.New("no connection")}, router.Ready, false},
 		{"an unknown stage", router.Outcome{Stage: 200}, router.Ready, true},
 		{"finished", ok, router.Ready, true},
 		{"finished, whatever the status", router.Outcome{Stage: router.Finished, Status: 500}, router.Ready, true},

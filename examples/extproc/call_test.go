@@ -170,7 +170,11 @@ func refusal(t *testing.T, m *extproc.ProcessingResponse) (status int, retryAfte
 func stages(es []ended) []string {
 	var out []string
 	for _, e := range es {
-		out = append(out, e.Target.ID+" "+e.Stage.String())
+		stage := e.Stage.String()
+		if e.NotSent {
+			stage = "not sent"
+		}
+		out = append(out, e.Target.ID+" "+stage)
 	}
 	return out
 }

@@ -43,7 +43,7 @@ func TestEndings(t *testing.T) {
 		{"the third served, nobody counted", func(c *call, n []string) {
 			c.ask(with(respHeaders(204, true, nil), "envoy.lb", "x-gateway-destination-endpoint-served", n[2]))
 		}, []string{"0 failed", "1 failed", "2 finished"}},
-		{"the first was passed over", func(c *call, n []string) { c.ask(respHeaders(204, true, via(1, n, 1))) }, []string{"0 canceled", "1 finished"}},
+		{"the first was passed over", func(c *call, n []string) { c.ask(respHeaders(204, true, via(1, n, 1))) }, []string{"0 not sent", "1 finished"}},
 		{"an unknown one served", func(c *call, n []string) {
 			c.ask(respHeaders(204, true, via(0, []string{"10.9.9.9:1"}, 2)))
 		}, []string{"0 failed"}},
@@ -52,7 +52,7 @@ func TestEndings(t *testing.T) {
 		}, []string{"0 failed"}},
 		{"Envoy's own limit", func(c *call, n []string) {
 			c.ask(respHeaders(503, false, own("upstream_reset_before_response_started{overflow}")))
-		}, []string{"0 canceled"}},
+		}, []string{"0 not sent"}},
 		{"Envoy's own reply", func(c *call, n []string) { c.ask(respHeaders(408, false, own("request_overall_timeout"))) }, []string{"0 canceled"}},
 		{"gone before the reply", func(c *call, n []string) { c.cancel() }, []string{"0 canceled"}},
 		{"gone within the reply", func(c *call, n []string) {

@@ -191,7 +191,10 @@ func (x *exchange) responseHeaders(in *extproc.ProcessingRequest, h *extproc.Htt
 	x.served(endpoint(in), attempts(in))
 	if d := attribute(in, "response.code_details").GetStringValue(); d != "" && d != "via_upstream" {
 		o := router.Outcome{Stage: router.Canceled, Err: fmt.Errorf("the gateway itself replied: %s", d)}
-		if strings.HasPrefix(d, "upstream_") && !strings.Contains(d, "{overflow") { // not Envoy's own limits
+		switch {
+		case strings.Contains(d, "{overflow"): // Envoy's own limits
+			o.NotSent = true
+		case strings.HasPrefix(d, "upstream_"):
 			o.Stage = router.Failed
 		}
 		x.lease.Done(o)
@@ -218,7 +221,7 @@ func (x *exchange) served(id string, attempts int) {
 	}
 	switch {
 	case attempts == 1:
-		failed, others = router.Outcome{Stage: router.Canceled}, nil
+		failed, others = router.Outcome{NotSent: true}, nil
 	case attempts > 1:
 		others = others[:min(attempts-2, len(others))]
 	}

@@ -213,9 +213,8 @@ func (p *picker) none(err error) error {
 }
 
 // unsent is the outcome of an RPC for which a target was chosen whose connection
-// was gone: nothing was cached there, and it is nobody's fault. 499 is what makes
-// it so, a status of the 4xx kind that no other target would better.
-var unsent = router.Outcome{Stage: router.Failed, Status: 499, Err: balancer.ErrNoSubConnAvailable}
+// was gone.
+var unsent = router.Outcome{NotSent: true, Err: balancer.ErrNoSubConnAvailable}
 
 // outcome translates how an RPC ended. Codes of the caller's own making are 4xx.
 func outcome(ctx context.Context, d balancer.DoneInfo) router.Outcome {

@@ -77,7 +77,7 @@ func TestOutcome(t *testing.T) {
 		want router.Outcome
 	}{
 		{"ok", t.Context(), balancer.DoneInfo{BytesSent: true, BytesReceived: true}, router.Outcome{Stage: router.Finished, Status: 200}},
-		{"not sent", t.Context(), balancer.DoneInfo{}, router.Outcome{Stage: router.Failed, Status: 499}},
+		{"not sent", t.Context(), balancer.DoneInfo{}, router.Outcome{NotSent: true}},
 		{"canceled", t.Context(), rpc(codes.Canceled), router.Outcome{Stage: router.Canceled}},
 		{"own deadline", ended, rpc(codes.DeadlineExceeded), router.Outcome{Stage: router.Canceled, Status: 504}},
 		{"server's deadline", t.Context(), rpc(codes.DeadlineExceeded), router.Outcome{Stage: router.Failed, Status: 504}},

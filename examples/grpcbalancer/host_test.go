@@ -184,7 +184,7 @@ func newHost(t testing.TB, n int, cfg vllmtest.Config, m mode) *host {
 			FirstToken: func(context.Context, router.Decision) { h.mu.Lock(); h.first++; h.mu.Unlock() },
 			Done: func(_ context.Context, _ router.Decision, o router.Outcome) {
 				h.mu.Lock()
-				if o.Status != unsent.Status { // which happens when a server has just come
+				if !o.NotSent { // which happens when a server has just come
 					h.ended[o.Stage]++
 				}
 				h.mu.Unlock()

@@ -236,6 +236,8 @@ func TestAfterFailure(t *testing.T) {
 		{"old, dead", true, false, dead, ""},
 		{"old, full", true, false, full, ""},
 		{"old, the client's fault", true, false, asked, "a"},
+		{"new, not sent", false, false, router.Outcome{Stage: router.Failed, NotSent: true}, ""},
+		{"old, not sent", true, false, router.Outcome{Stage: router.Failed, NotSent: true}, "a"},
 		{"new, dead after a token", false, true, dead, ""},
 		{"new, canceled after a token", false, true, router.Outcome{Stage: router.Canceled}, "a"},
 	} {
