@@ -183,6 +183,10 @@ func FuzzReply(f *testing.F) {
 		if got != parts.Text() || got != whole.Text() {
 			t.Fatalf("%q whole, %q in parts", got, parts.Text())
 		}
+		u := whole.Usage()
+		if u != parts.Usage() || min(u.Prompt, u.Cached, u.Output) < 0 {
+			t.Fatalf("%+v whole, %+v in parts", u, parts.Usage())
+		}
 		short := prompt.Reply{Limit: limit}
 		short.Write(b)
 		if limit > 0 && len(short.Text()) > limit {

@@ -20,6 +20,7 @@ type Reply struct {
 	// is set before the first Write.
 	Limit int
 
+	usage  usageFinder
 	form   replyForm
 	raw    []byte // JSON: all of it; a stream: the line that has not ended
 	over   bool   // raw has reached its bound
@@ -43,6 +44,7 @@ const (
 // reference to b, always takes all of it and never fails.
 func (r *Reply) Write(b []byte) (int, error) {
 	n := len(b)
+	r.usage.write(b)
 	if r.form == formUnknown {
 		b = bytes.TrimLeft(b, " \t\r\n\ufeff")
 		if len(b) == 0 {
