@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
 )
@@ -33,7 +34,7 @@ func (c *Collector) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 	losses, failures := c.losses.WithLabelValues(fleet), c.scrapeFailures.WithLabelValues(fleet)
 	t := next
 	t.StateChanged = func(id string, from, to router.State) {
-		c.changes.WithLabelValues(fleet, c.targets.Get(fleet, id), state(to)).Inc()
+		c.changes.WithLabelValues(fleet, c.targets.Get(fleet, id), observe.State(to)).Inc()
 		if next.StateChanged != nil {
 			next.StateChanged(id, from, to)
 		}
@@ -66,14 +67,6 @@ func (c *Collector) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 		}
 	}
 	return t
-}
-
-// state returns the name of a state that this version knows.
-func state(s router.State) string {
-	if s > router.Draining {
-		return "other"
-	}
-	return s.String()
 }
 
 // LMCache returns hooks for lmcache.Config.Trace that count the polls and call

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/warmroute/router/internal/observe"
 )
 
 type eventMetrics struct {
@@ -67,22 +68,20 @@ func (s *Stream) Close() {
 
 // Transition counts a stream's new state.
 func (s *Stream) Transition(to string) {
-	s.c.transitions.WithLabelValues(s.fleet, streamState(to)).Inc()
+	s.c.transitions.WithLabelValues(s.fleet, observe.StreamState(to)).Inc()
 }
 
 // Gap counts missing messages: seq came, and last was the one before.
 func (s *Stream) Gap(id string, last, seq uint64) {
 	t := s.c.targets.Get(s.fleet, id)
 	s.c.gaps.WithLabelValues(s.fleet, t).Inc()
-	if seq > last {
-		s.c.missing.WithLabelValues(s.fleet, t).Add(float64(min(seq-last-1, 1<<32)))
-	}
+	s.c.missing.WithLabelValues(s.fleet, t).Add(float64(observe.Missing(last, seq)))
 }
 
 // Malformed counts a message that could not be read; id is "" where nobody knows
 // whose it was, which counts as "other".
 func (s *Stream) Malformed(id string) {
-	t := "other"
+	t := observe.Other
 	if id != "" {
 		t = s.c.targets.Get(s.fleet, id)
 	}
@@ -102,13 +101,4 @@ func (s *Stream) Replay(id string) {
 func (s *Stream) Lag(id string, lag time.Duration) {
 	s.lags.Observe(max(lag, 0).Seconds())
 	s.c.lag.WithLabelValues(s.fleet, s.c.targets.Get(s.fleet, id)).Set(lag.Seconds())
-}
-
-// streamState returns a state of zmqsub's by its name.
-func streamState(s string) string {
-	switch s {
-	case "cold", "partial", "live", "resyncing", "down":
-		return s
-	}
-	return "other"
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
 )
@@ -94,7 +95,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for s := range c.streams {
 		for _, id := range s.ids {
-			p.add(eventStreams, 1, s.fleet, streamState(s.state(id)))
+			p.add(eventStreams, 1, s.fleet, observe.StreamState(s.state(id)))
 		}
 	}
 	for name, x := range c.indexes {
@@ -149,7 +150,7 @@ func (c *Collector) collectFleet(p page, fleet string, v *loadview.View) {
 		if s.Target.State == router.Ready {
 			ready = 1
 		}
-		p.add(targetsByState, 1, fleet, state(s.Target.State))
+		p.add(targetsByState, 1, fleet, observe.State(s.Target.State))
 		p.add(targetReady, ready, fleet, t)
 		p.add(targetInFlight, float64(s.Target.Load.InFlight), fleet, t)
 		p.add(targetQueued, float64(s.Target.Load.Queued), fleet, t)

@@ -155,6 +155,32 @@ func Stage(s router.Stage) string {
 	return Other
 }
 
+// State returns the name of a state that this version knows, else Other.
+func State(s router.State) string {
+	if s > router.Draining {
+		return Other
+	}
+	return s.String()
+}
+
+// StreamState returns the name of one of zmqsub's states, else Other.
+func StreamState(s string) string {
+	switch s {
+	case "cold", "partial", "live", "resyncing", "down":
+		return s
+	}
+	return Other
+}
+
+// Missing returns how many messages are missing between last and seq, within
+// bounds: an engine may write any number.
+func Missing(last, seq uint64) uint64 {
+	if seq <= last {
+		return 0
+	}
+	return min(seq-last-1, 1<<32)
+}
+
 // Target returns how a target's ID may be shown: a URL without user, password,
 // query and fragment.
 func Target(id string) string {

@@ -1,0 +1,204 @@
+// Package otel tells OpenTelemetry what routers, fleets, indexes and event streams
+// do: metrics, and an event for each decision on the span of the request's
+// context.
+//
+// A [Telemetry] gives hooks to put into the Options and Configs of the other
+// packages, each of which calls the caller's own hooks too, and it watches what
+// has numbers to be read. Package kvevents below this one does the same for KV
+// event streams, and needs ZeroMQ.
+//
+// Where the semantic conventions for generative AI have a name, it is used:
+// gen_ai.request.model, gen_ai.operation.name and gen_ai.provider.name of what
+// the operator says of a route, gen_ai.usage.* of what the engine reported, and
+// the metric gen_ai.client.token.usage. They are still in development, and the
+// names are those of version 1.41.0. All other names begin with "warmroute.".
+//
+// Attributes are bounded: routes, strategies, reasons and targets beyond a number
+// are "other". None is ever made of a prompt: not of its text, tokens, session or
+// salt, and not of the model that a client named.
+//
+// README.md beside the source has a table of the metrics and events.
+package otel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/warmroute/router/internal/observe"
+	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/trie"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+)
+
+// Scope is the name of the instrumentation scope.
+const Scope = "github.com/warmroute/router/contrib/otel"
+
+// The defaults of Config.
+const (
+	// DefaultMaxTargets is the greatest fleet that the library is made for. The SDK
+	// has a bound of its own for each metric, 2,000 by default.
+	DefaultMaxTargets = 1000
+	DefaultMaxRoutes  = 100
+	DefaultMaxReasons = 64
+)
+
+// maxWatched bounds the fleets, indexes and tries that are watched.
+const maxWatched = 1000
+
+// Config is what New needs to know. The zero Config works.
+type Config struct {
+	// MeterProvider makes the instruments; nil means OpenTelemetry's global one.
+	// Spans are those of the requests' contexts and need no provider.
+	MeterProvider metric.MeterProvider
+	// MaxTargets is the greatest number of targets that are told apart at a time;
+	// what is beyond is added up as "other". 0 means DefaultMaxTargets.
+	MaxTargets int
+	// MaxRoutes is the greatest number of routes, of strategies, of fleets, of indexes
+	// and of tries, each, that are told apart. 0 means DefaultMaxRoutes.
+	MaxRoutes int
+	// MaxReasons is the greatest number of reasons that are told apart. 0 means
+	// DefaultMaxReasons.
+	MaxReasons int
+	// TargetName says how the target with an ID is named; nil: by its ID, where that
+	// is a URL without user, password, query and fragment. Targets of one name are
+	// added up. It is safe for concurrent use and its result is cut to 128 bytes.
+	TargetName func(id string) string
+}
+
+// Telemetry is safe for concurrent use and starts no goroutine. Make one with New.
+type Telemetry struct {
+	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
+	targets                                                    *observe.Targets
+	instruments
+	registration metric.Registration
+
+	mu      sync.Mutex
+	views   map[string]*loadview.View
+	indexes map[string]*kvindex.Index
+	tries   map[string]func() trie.Stats
+	streams map[*Stream]struct{}
+}
+
+// New makes the instruments. Its error names every field of cfg with a bad value,
+// or is the MeterProvider's.
+func New(cfg Config) (*Telemetry, error) {
+	var errs []error
+	bound := func(field string, n, def int) int {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("otel: Config.%s is %d; it must not be negative", field, n))
+		}
+		if n == 0 {
+			return def
+		}
+		return n
+	}
+	targets := bound("MaxTargets", cfg.MaxTargets, DefaultMaxTargets)
+	routes := bound("MaxRoutes", cfg.MaxRoutes, DefaultMaxRoutes)
+	reasons := bound("MaxReasons", cfg.MaxReasons, DefaultMaxReasons)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = otel.GetMeterProvider()
+	}
+	t := &Telemetry{
+		routes: observe.NewNames(routes), strategies: observe.NewNames(routes), fleets: observe.NewNames(routes),
+		indexNames: observe.NewNames(routes), trieNames: observe.NewNames(routes),
+		reasons: observe.NewNames(reasons), targets: observe.NewTargets(targets, cfg.TargetName),
+		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
+		tries: make(map[string]func() trie.Stats), streams: make(map[*Stream]struct{}),
+	}
+	m := cfg.MeterProvider.Meter(Scope, metric.WithSchemaURL(semconv.SchemaURL))
+	if err := t.make(m); err != nil {
+		return nil, err
+	}
+	var err error
+	t.registration, err = m.RegisterCallback(t.observe, t.observed()...)
+	return t, err
+}
+
+// Close ends the watching. The hooks go on counting.
+func (t *Telemetry) Close() error { return t.registration.Unregister() }
+
+// Route says what a Router's metrics and events are called.
+type Route struct {
+	// Name is the operator's name for the route; "" where there is only one. It is
+	// never what a client sent.
+	Name string
+	// Strategy is the name of its strategy, such as cacheaware.Name.
+	Strategy string
+	// Fleet is the name under which its fleet is watched; "" where there is only one.
+	Fleet string
+	// Model is the model that the route serves, as the operator names it, and
+	// Operation what its requests are ("chat", "text_completion"), for
+	// gen_ai.request.model and gen_ai.operation.name. "" leaves Model out, and means
+	// "chat".
+	Model, Operation string
+	// Provider is gen_ai.provider.name, such as "vllm". Where it is set,
+	// gen_ai.client.token.usage is recorded from what engines report; leave it "" where
+	// the gateway, or its client library, records that itself.
+	Provider string
+}
+
+// WatchFleet reads the members of v whenever metrics are collected, as those of the
+// fleet with this name; "" will do where there is only one. nil ends it, and
+// another View takes the place of the one before. At most 1,000 fleets are
+// watched; the error is about one more.
+func (t *Telemetry) WatchFleet(fleet string, v *loadview.View) error {
+	return watch(t, t.views, fleet, v, v == nil)
+}
+
+// WatchIndex is WatchFleet for what the engines' events say.
+func (t *Telemetry) WatchIndex(index string, x *kvindex.Index) error {
+	return watch(t, t.indexes, index, x, x == nil)
+}
+
+// WatchTrie is WatchFleet for what a strategy remembers of what was sent. stats is
+// the method Stats of cacheaware.Strategy or another one, or of a trie.Trie.
+func (t *Telemetry) WatchTrie(name string, stats func() trie.Stats) error {
+	return watch(t, t.tries, name, stats, stats == nil)
+}
+
+func watch[T any](t *Telemetry, all map[string]T, name string, source T, end bool) error {
+	name = observe.Clean(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if end {
+		delete(all, name)
+		return nil
+	}
+	if _, ok := all[name]; !ok && len(all) >= maxWatched {
+		return fmt.Errorf("otel: %d of this kind are watched already", maxWatched)
+	}
+	all[name] = source
+	return nil
+}
+
+// attrs is a set of attributes that is made once.
+func attrs(kv ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(kv...))
+}
+
+// The attributes of our own.
+const (
+	keyRoute    = attribute.Key("warmroute.route")
+	keyStrategy = attribute.Key("warmroute.strategy")
+	keyReason   = attribute.Key("warmroute.reason")
+	keyCause    = attribute.Key("warmroute.cause")
+	keyOutcome  = attribute.Key("warmroute.outcome")
+	keyCode     = attribute.Key("warmroute.code")
+	keyFleet    = attribute.Key("warmroute.fleet")
+	keyTarget   = attribute.Key("warmroute.target")
+	keyState    = attribute.Key("warmroute.state")
+	keyIndex    = attribute.Key("warmroute.index")
+	keyTrie     = attribute.Key("warmroute.trie")
+)
+
+// background is for hooks that have no context.
+var background = context.Background()

@@ -1,0 +1,188 @@
+package otel
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/observe"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/semconv/v1.41.0/genaiconv"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// The names of the events on spans.
+const (
+	EventDecision   = "warmroute.decision"    // a target was picked and counted
+	EventNoTarget   = "warmroute.no_target"   // none was found
+	EventFirstToken = "warmroute.first_token" // the first token of the reply was seen
+	EventOutcome    = "warmroute.outcome"     // the attempt ended
+	EventRetry      = "warmroute.retry"       // another target is looked for
+)
+
+// route is what the hooks of one Router share.
+type route struct {
+	t                       *Telemetry
+	strategy, fleet         string
+	common                  []attribute.KeyValue // route and strategy
+	genAI                   []attribute.KeyValue // and what the conventions have
+	attrs                   metric.MeasurementOption
+	operation, provider     string
+	usage                   observe.Usage
+	usageInput, usageOutput attribute.Set
+}
+
+// Router returns hooks for router.Options.Trace that count what the Router does, add
+// events to the span of the request's context where there is one that records, and
+// call the hooks of next, which may be nil.
+func (t *Telemetry) Router(r Route, next *router.Trace) *router.Trace {
+	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(r.Fleet), provider: observe.Clean(r.Provider)}
+	m.common = []attribute.KeyValue{keyRoute.String(t.routes.Get(r.Name)), keyStrategy.String(m.strategy)}
+	m.attrs = attrs(m.common...)
+	m.genAI = []attribute.KeyValue{semconv.GenAIOperationNameKey.String(observe.Clean(cmp.Or(r.Operation, "chat")))}
+	if r.Model != "" {
+		m.genAI = append(m.genAI, semconv.GenAIRequestModel(observe.Clean(r.Model)))
+	}
+	if m.provider != "" {
+		m.genAI = append(m.genAI, semconv.GenAIProviderNameKey.String(m.provider))
+	}
+	m.usageInput = attribute.NewSet(join(m.genAI, semconv.GenAITokenTypeKey.String(string(genaiconv.TokenTypeInput)))...)
+	m.usageOutput = attribute.NewSet(join(m.genAI, semconv.GenAITokenTypeKey.String(string(genaiconv.TokenTypeOutput)))...)
+	var h router.Trace
+	if next != nil {
+		h = *next
+	}
+	return &router.Trace{
+		Routed: func(ctx context.Context, i router.RouteInfo) {
+			m.routed(ctx, i)
+			if h.Routed != nil {
+				h.Routed(ctx, i)
+			}
+		},
+		NoTarget: func(ctx context.Context, p router.Prompt, err error) {
+			cause := keyCause.String(observe.NoTarget(err))
+			t.noTarget.Add(ctx, 1, m.with(cause))
+			m.event(ctx, EventNoTarget, cause)
+			if h.NoTarget != nil {
+				h.NoTarget(ctx, p, err)
+			}
+		},
+		FirstToken: func(ctx context.Context, d router.Decision) {
+			m.event(ctx, EventFirstToken)
+			if h.FirstToken != nil {
+				h.FirstToken(ctx, d)
+			}
+		},
+		Done: func(ctx context.Context, d router.Decision, o router.Outcome) {
+			m.done(ctx, d, o)
+			if h.Done != nil {
+				h.Done(ctx, d, o)
+			}
+		},
+		Retry: func(ctx context.Context, i router.RetryInfo) {
+			cause := keyCause.String(observe.Cause(i.Outcome))
+			t.retries.Add(ctx, 1, m.with(cause))
+			m.event(ctx, EventRetry, cause, attribute.Int("warmroute.attempt", i.Attempt), seconds("warmroute.wait", i.Wait))
+			if h.Retry != nil {
+				h.Retry(ctx, i)
+			}
+		},
+	}
+}
+
+func join(a []attribute.KeyValue, b ...attribute.KeyValue) []attribute.KeyValue {
+	return append(a[:len(a):len(a)], b...)
+}
+
+func (m *route) with(kv ...attribute.KeyValue) metric.MeasurementOption {
+	return attrs(join(m.common, kv...)...)
+}
+
+func seconds(key string, d time.Duration) attribute.KeyValue {
+	return attribute.Float64(key, d.Seconds())
+}
+
+// event adds an event to the span of ctx, where somebody records it.
+func (m *route) event(ctx context.Context, name string, kv ...attribute.KeyValue) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent(name, trace.WithAttributes(kv...))
+	}
+}
+
+func (m *route) routed(ctx context.Context, i router.RouteInfo) {
+	d := &i.Decision
+	reason := m.t.reasons.Get(observe.Reason(d.Reason))
+	m.t.active.Add(ctx, 1, m.attrs)
+	m.t.took.Record(ctx, i.Took.Seconds(), m.attrs)
+	m.t.picks.Add(ctx, 1, m.with(keyReason.String(reason)))
+	share, ok := observe.Share(*d)
+	if ok {
+		m.t.share.Record(ctx, share, m.attrs)
+	}
+	if observe.Spill(d.Reason) {
+		m.t.spills.Add(ctx, 1, m.attrs)
+	}
+	cause := observe.Fallback(m.strategy, d.Reason)
+	if cause != "" {
+		m.t.fallbacks.Add(ctx, 1, m.with(keyCause.String(cause)))
+	}
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return
+	}
+	kv := join(m.common, m.genAI...)
+	kv = append(kv, keyReason.String(reason), keyFleet.String(m.fleet), keyTarget.String(m.t.targets.Get(m.fleet, d.Target.ID)),
+		attribute.Int("warmroute.attempt", i.Attempt), attribute.Int("warmroute.cached", d.Cached), attribute.Int("warmroute.length", d.Length),
+		attribute.String("warmroute.unit", d.Unit.String()), seconds("warmroute.pick.duration", i.Took))
+	if ok {
+		kv = append(kv, attribute.Float64("warmroute.predicted_cached_ratio", share))
+	}
+	if cause != "" {
+		kv = append(kv, keyCause.String(cause))
+	}
+	if l := d.Target.Load; l.Known {
+		kv = append(kv, attribute.Int("warmroute.target.in_flight", l.InFlight), attribute.Int("warmroute.target.queued", l.Queued),
+			attribute.Int("warmroute.target.prefill", l.Prefill))
+	}
+	m.event(ctx, EventDecision, kv...)
+}
+
+func (m *route) done(ctx context.Context, d router.Decision, o router.Outcome) {
+	// The context of a request that was canceled must not keep it from being counted.
+	ctx = context.WithoutCancel(ctx)
+	outcome, code := keyOutcome.String(observe.Stage(o.Stage)), keyCode.String(observe.Code(o.Status))
+	m.t.active.Add(ctx, -1, m.attrs)
+	m.t.attempts.Add(ctx, 1, m.with(outcome, code))
+	kv := []attribute.KeyValue{outcome}
+	if o.Stage == router.Failed {
+		if cause := observe.Cause(o); cause != observe.Other {
+			kv = append(kv, semconv.ErrorTypeKey.String(cause))
+		} else {
+			kv = append(kv, semconv.ErrorTypeOther)
+		}
+	}
+	if o.Status >= 100 && o.Status <= 599 {
+		kv = append(kv, semconv.HTTPResponseStatusCode(o.Status))
+	}
+	if o.PromptTokens > 0 {
+		kv = append(kv, semconv.GenAIUsageInputTokens(o.PromptTokens), semconv.GenAIUsageOutputTokens(o.OutputTokens))
+		if o.CachedTokens > 0 {
+			kv = append(kv, semconv.GenAIUsageCacheReadInputTokens(o.CachedTokens))
+		}
+		if m.provider != "" {
+			m.t.instruments.usage.RecordSet(ctx, int64(o.PromptTokens), m.usageInput)
+			m.t.instruments.usage.RecordSet(ctx, int64(o.OutputTokens), m.usageOutput)
+		}
+	}
+	if predicted, reported, ok := m.usage.Judge(d, o); ok {
+		kv = append(kv, attribute.Int("warmroute.tokens.predicted_cached", predicted))
+		m.t.judged.Add(ctx, int64(o.PromptTokens), m.attrs)
+		m.t.predicted.Add(ctx, int64(predicted), m.attrs)
+		m.t.reported.Add(ctx, int64(reported), m.attrs)
+		m.t.over.Add(ctx, int64(max(predicted-reported, 0)), m.attrs)
+		m.t.under.Add(ctx, int64(max(reported-predicted, 0)), m.attrs)
+	}
+	m.event(ctx, EventOutcome, kv...)
+}
