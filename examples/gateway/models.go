@@ -71,10 +71,15 @@ const maxShown = 256
 
 // refuseModel answers a request that no route is there for, as an engine does
 // whose model is another.
-func refuseModel(w http.ResponseWriter, model string) {
-	if model == "" {
+func refuseModel(w http.ResponseWriter, model string, body bool) {
+	switch {
+	case model == "" && body:
 		refuseWith(w, http.StatusBadRequest, "BadRequestError", "model",
 			"The request names no model, and there are several routes. "+modelsPath+" lists them.")
+		return
+	case model == "":
+		refuseWith(w, http.StatusNotFound, "NotFoundError", "model",
+			"The request has no body that could name a model, and there are several routes.")
 		return
 	}
 	if len(model) > maxShown {

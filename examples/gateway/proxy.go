@@ -161,7 +161,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := h.parse(r, in.data)
 	m, ok := h.cfg.service.match(p.Model)
 	if !ok {
-		refuseModel(w, p.Model)
+		refuseModel(w, p.Model, len(in.data) > 0)
 		return
 	}
 	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), match: m}
