@@ -5,9 +5,11 @@ GO       ?= go
 FUZZTIME ?= 5s
 BIN      := $(CURDIR)/.cache/bin
 # Modules of their own, so that what they need never reaches an importer.
-NESTED    = $(filter-out tools,$(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod')))
+NESTED    = $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
+# What users build: no tools.
+SHIPPED   = . $(filter-out tools,$(NESTED))
 
-.PHONY: demo test check bench peers live race fuzz purego tools deps
+.PHONY: demo test check bench peers live soak race fuzz purego tools deps licenses
 
 demo:
 	CGO_ENABLED=0 $(GO) run -tags purego ./examples/gateway -demo
@@ -23,7 +25,8 @@ deps:
 	  { echo "make test needs gcc, pkg-config and libzmq3-dev, and apt-get could not install them; are you root, and online?" >&2; exit 1; }; }
 
 tools:
-	@$(GO) -C tools build -o $(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
+	@$(GO) -C tools build -o $(BIN)/ honnef.co/go/tools/cmd/staticcheck golang.org/x/vuln/cmd/govulncheck \
+	  golang.org/x/exp/cmd/apidiff ./apicheck ./licenses ./vulncheck
 
 check: deps tools
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
@@ -31,17 +34,23 @@ check: deps tools
 	$(GO) vet -tags purego ./...
 	$(BIN)/staticcheck ./...
 	$(GO) mod tidy -diff
-	$(GO) -C tools mod tidy -diff
 	$(GO) mod verify
 	@set -e; for m in $(NESTED); do echo "check $$m"; cd $(CURDIR)/$$m; \
 	  $(GO) vet ./...; $(BIN)/staticcheck ./...; $(GO) mod tidy -diff; done
+	$(BIN)/licenses $(SHIPPED)
+	$(BIN)/apicheck -apidiff $(BIN)/apidiff -accepted tools/apicheck/accepted . $(filter contrib/%,$(NESTED))
+	$(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(SHIPPED)
+
+# Writes LICENSES.md, when a module was added or has gone.
+licenses: tools
+	$(BIN)/licenses -write $(SHIPPED)
 
 race: deps
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
 	@set -e; for m in $(NESTED); do echo "test $$m"; CGO_ENABLED=1 $(GO) -C $$m test -race -timeout 15m ./...; done
 
 purego:
-	CGO_ENABLED=0 $(GO) test -tags purego -timeout 10m ./...
+	WARMROUTE_SOAK=0 CGO_ENABLED=0 $(GO) test -tags purego -timeout 10m ./...
 
 fuzz:
 	@GO=$(GO) tools/fuzz.sh $(FUZZTIME)
@@ -60,3 +69,8 @@ peers:
 live:
 	CGO_ENABLED=0 $(GO) build -tags purego -o $(BIN)/live ./bench/live
 	$(BIN)/live $(LIVE)
+
+# The gateway for half an hour at full rate while everything goes wrong; see
+# bench/soak. Its two-minute form is among the tests.
+soak:
+	CGO_ENABLED=0 $(GO) run -tags purego ./bench/soak $(SOAK)
