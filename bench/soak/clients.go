@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warmroute/router/bench/workload"
+)
+
+// tally is what came of the requests.
+type tally struct {
+	sent     atomic.Int64
+	whole    atomic.Int64 // a reply with status 200, read to its end
+	again    atomic.Int64 // of these, answered by another target than the first
+	canceled atomic.Int64 // left by the client, as it meant to
+	refused  atomic.Int64 // bad on purpose, and answered with an error
+	broken   atomic.Int64 // began with 200 and broke off
+	failed   atomic.Int64 // any other end: what faults make of good requests
+}
+
+// clients send chats until they are told to end.
+type clients struct {
+	url   string
+	users int
+	think time.Duration
+	seed  uint64
+
+	http  *http.Client
+	batch atomic.Uint64
+	tally
+}
+
+// batchSize is the number of conversations that are made at once; they share two
+// system prompts, and no other batch has them.
+const batchSize = 16
+
+func (c *clients) run(ctx context.Context) {
+	transport := &http.Transport{MaxIdleConnsPerHost: c.users, DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	c.http = &http.Client{Transport: transport, Timeout: time.Minute}
+	var wg sync.WaitGroup
+	for user := range c.users {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(c.seed, uint64(user)))
+			for ctx.Err() == nil {
+				w := workload.Chat(workload.ChatConfig{
+					Seed: c.seed<<32 + c.batch.Add(1), Conversations: batchSize, Systems: 2,
+					SystemBytes: 4 << 10, Turns: 6, UserBytes: 600, AssistantBytes: 300,
+				})
+				for i := range w.Conversations {
+					c.converse(ctx, random, w.Conversations[i].Messages)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// converse sends a conversation turn by turn. One that fails is gone on with, as
+// people do.
+func (c *clients) converse(ctx context.Context, random *rand.Rand, said []workload.Message) {
+	session := fmt.Sprint(random.Uint64())
+	for i, m := range said {
+		if m.Role != "user" {
+			continue
+		}
+		if !pause(ctx, time.Duration(random.ExpFloat64()*float64(c.think))) {
+			return
+		}
+		c.sent.Add(1)
+		c.turn(ctx, random, session, said[:i+1])
+	}
+}
+
+func (c *clients) turn(ctx context.Context, random *rand.Rand, session string, said []workload.Message) {
+	stream := random.IntN(3) > 0
+	body, err := json.Marshal(map[string]any{"model": "m", "messages": said, "stream": stream})
+	if err != nil {
+		c.failed.Add(1)
+		return
+	}
+	header := http.Header{
+		"Content-Type":  {"application/json"},
+		"X-Session-Id":  {session},
+		"Authorization": {fmt.Sprintf("Bearer %d", random.IntN(100))},
+	}
+	kind := random.IntN(100)
+	switch {
+	case kind < 8:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(random.IntN(60))*time.Millisecond)
+		defer cancel()
+	case kind < 12:
+		c.nonsense(ctx, random, header, body)
+		return
+	}
+	resp, err := c.post(ctx, header, bytes.NewReader(body))
+	if err == nil {
+		defer resp.Body.Close()
+		limit := int64(1 << 20)
+		if kind == 99 {
+			limit = 100 // enough of it; the connection is closed with the reply under way
+		}
+		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, limit))
+	}
+	switch {
+	case ctx.Err() != nil || err == nil && kind == 99:
+		c.canceled.Add(1)
+	case err == nil && resp.StatusCode == http.StatusOK:
+		c.whole.Add(1)
+		if resp.Header.Get("X-Warmroute-Attempts") != "1" {
+			c.again.Add(1)
+		}
+	case err != nil && resp != nil && resp.StatusCode == http.StatusOK:
+		c.broken.Add(1)
+	default:
+		c.failed.Add(1)
+	}
+}
+
+func (c *clients) post(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/chat/completions", body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	return c.http.Do(req)
+}
+
+// nonsense sends what no client should.
+func (c *clients) nonsense(ctx context.Context, random *rand.Rand, header http.Header, body []byte) {
+	var in io.Reader
+	switch random.IntN(5) {
+	case 0:
+		in = bytes.NewReader(body[:random.IntN(len(body))])
+	case 1:
+		in = strings.NewReader(`{"messages":` + strings.Repeat("[", 50_000))
+	case 2:
+		header["X-Much"] = []string{strings.Repeat("x", 100<<10)}
+		in = bytes.NewReader(body)
+	case 3:
+		junk := make([]byte, 10_000)
+		for i := range junk {
+			junk[i] = byte(random.Uint32())
+		}
+		in = bytes.NewReader(junk)
+	case 4: // a body that breaks off
+		in = io.MultiReader(bytes.NewReader(body[:len(body)/2]), broken{})
+	}
+	resp, err := c.post(ctx, header, in)
+	if err == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))
+		resp.Body.Close()
+	}
+	c.refused.Add(1)
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// sampleEvery is how often the runtime reports the gateway's goroutines.
+const sampleEvery = 2 * time.Second
+
+// gateway is the gateway's process.
+type gateway struct {
+	url    string
+	config string // path of its file
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error // how it ended, once exited is closed
+
+	mu      sync.Mutex
+	reports reports
+}
+
+// build makes the gateway's program in dir. It needs no C.
+func build(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "gateway")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "purego", "-o", path, "github.com/warmroute/router/examples/gateway")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("the gateway cannot be built: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return path, nil
+}
+
+// startGateway starts the program at path on address and waits until it answers.
+func startGateway(ctx context.Context, path, address, config string) (*gateway, error) {
+	g := &gateway{url: "http://" + address, config: config, exited: make(chan struct{})}
+	g.cmd = exec.Command(path, "-listen", address, "-config", config,
+		// So short that what hangs is met many times in a run.
+		"-header-timeout", "4s", "-idle-timeout", "4s", "-body-timeout", "2s",
+		// So small that bodies or requests which are never let go of are soon missed.
+		"-max-bodies", strconv.Itoa(64<<20), "-max-requests", "512",
+		"-drain-delay", "0s", "-grace", "10s")
+	g.cmd.Env = append(os.Environ(), fmt.Sprintf("GODEBUG=gctrace=1,schedtrace=%d,scheddetail=1", sampleEvery.Milliseconds()))
+	stderr, err := g.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := g.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		g.watch(stderr)
+		g.err = g.cmd.Wait()
+		close(g.exited)
+	}()
+	for {
+		resp, err := http.Get(g.url + "/healthz")
+		if err == nil {
+			resp.Body.Close()
+			return g, nil
+		}
+		select {
+		case <-g.exited:
+			return nil, fmt.Errorf("the gateway ended: %v\n%s", g.err, g.lastWords())
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), g.stop(time.Second))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// watch reads what the gateway writes until it ends.
+func (g *gateway) watch(r io.Reader) {
+	lines := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := lines.ReadSlice('\n') // what is longer comes in pieces
+		if len(line) > 0 {
+			g.mu.Lock()
+			g.reports.read(string(line), time.Now())
+			g.mu.Unlock()
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// reload makes it read its file again.
+func (g *gateway) reload() error { return g.cmd.Process.Signal(syscall.SIGHUP) }
+
+// stop asks the gateway to end; where it does not in time, or says that requests
+// were cut off, that is an error.
+func (g *gateway) stop(within time.Duration) error {
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-g.exited:
+		if g.err != nil {
+			return fmt.Errorf("the gateway ended with %w\n%s", g.err, g.lastWords())
+		}
+		return nil
+	case <-time.After(within):
+		err := g.cmd.Process.Kill()
+		<-g.exited
+		return errors.Join(fmt.Errorf("the gateway did not end in %v", within), err)
+	}
+}
+
+func (g *gateway) lastWords() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return strings.Join(g.reports.said, "")
+}
+
+// samples returns what was reported since the last call.
+func (g *gateway) samples() (heap, goroutines []sample) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	heap, goroutines = g.reports.heap, g.reports.goroutines
+	g.reports.heap, g.reports.goroutines = nil, nil
+	return heap, goroutines
+}
+
+// resident returns the process's resident memory in bytes; 0: unknown.
+func (g *gateway) resident() float64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "VmRSS:")
+	var kb float64
+	if _, err := fmt.Sscan(rest, &kb); err != nil {
+		return 0
+	}
+	return kb * 1024
+}
+
+// reports reads what a Go program writes under GODEBUG=gctrace=1,schedtrace,
+// scheddetail=1. Lines of its log among them, even inside a line, do no more harm
+// than a sample that is missing or a goroutine that is not counted.
+type reports struct {
+	heap       []sample // bytes that were alive at the end of a collection
+	goroutines []sample
+	said       []string // the last lines that are neither
+
+	counting bool
+	n        int
+	at       time.Time
+}
+
+var (
+	gcLine        = regexp.MustCompile(`^gc \d+ @.* \d+->\d+->(\d+) MB, `)
+	goroutineLine = regexp.MustCompile(`^  G\d+: status=(\d+)`)
+)
+
+// dead is the status of a goroutine that has ended and waits to be used again, as in
+// the runtime's _Gdead.
+const dead = "6"
+
+func (r *reports) read(line string, now time.Time) {
+	switch m := goroutineLine.FindStringSubmatch(line); {
+	case m != nil:
+		if r.counting && m[1] != dead {
+			r.n++
+		}
+	case strings.HasPrefix(line, "SCHED "):
+		// The list before it is complete only now.
+		if r.counting {
+			r.goroutines = append(r.goroutines, sample{r.at, float64(r.n)})
+		}
+		r.counting, r.n, r.at = true, 0, now
+	case strings.HasPrefix(line, "  P") || strings.HasPrefix(line, "  M"):
+	default:
+		r.said = append(r.said[max(0, len(r.said)-19):], line)
+		if m := gcLine.FindStringSubmatch(line); m != nil {
+			r.said = r.said[:len(r.said)-1]
+			mb, err := strconv.ParseFloat(m[1], 64)
+			if err == nil {
+				r.heap = append(r.heap, sample{now, mb * (1 << 20)})
+			}
+		}
+	}
+}

@@ -1,0 +1,357 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/vllmtest"
+)
+
+// soak is one run.
+type soak struct {
+	out             io.Writer
+	length          time.Duration
+	users, replicas int
+	think, row      time.Duration
+	seed            uint64
+	gateway         string // path of the program; "": it is built
+	verbose         bool
+}
+
+// How much may grow over a run. A collection's figure is in whole MB, and what is
+// under way when it happens differs.
+var (
+	heapLimit      = limit{share: 0.10, fixed: 1.5 * (1 << 20)}
+	goroutineLimit = limit{share: 0.15, fixed: 16}
+	residentLimit  = limit{share: 0.15, fixed: 8 << 20}
+)
+
+// warmUp is the part of a run that is not judged: caches and pools fill.
+func (s *soak) warmUp() time.Duration { return min(s.length/4, 5*time.Minute) }
+
+func (s *soak) check() error {
+	switch {
+	case s.length < 40*time.Second:
+		return errors.New("-for is less than 40s, in which nothing can be seen")
+	case s.users < 1 || s.users > 400:
+		return errors.New("-users is not in 1..400")
+	case s.replicas < 3 || s.replicas > 100:
+		return errors.New("-replicas is not in 3..100")
+	case s.think < 0 || s.row <= 0:
+		return errors.New("-think is negative, or -row not positive")
+	}
+	return nil
+}
+
+// run does it all and reports whether the gateway stayed as it was. An error is that
+// it could not be found out.
+func (s *soak) run(ctx context.Context) (good bool, err error) {
+	if err := s.check(); err != nil {
+		return false, err
+	}
+	dir, err := os.MkdirTemp("", "soak-")
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if s.gateway == "" {
+		if s.gateway, err = build(ctx, dir); err != nil {
+			return false, err
+		}
+	}
+	f := &fleet{
+		path: filepath.Join(dir, "gateway.toml"), stay: s.replicas, did: map[string]int{},
+		random: rand.New(rand.NewPCG(s.seed, 0)), log: func(string) {},
+	}
+	defer f.close()
+	if s.verbose {
+		start := time.Now()
+		f.log = func(what string) { fmt.Fprintf(s.out, "%8.1fs %s\n", time.Since(start).Seconds(), what) }
+	}
+	for range s.replicas {
+		if err := f.replica(); err != nil {
+			return false, err
+		}
+	}
+	if err := f.tell(); err != nil {
+		return false, err
+	}
+	address, err := loadgen.FreeAddr()
+	if err != nil {
+		return false, err
+	}
+	g, err := startGateway(ctx, s.gateway, address, f.path)
+	if err != nil {
+		return false, err
+	}
+	f.gateway = g
+	stopped := false
+	defer func() {
+		if !stopped {
+			_ = g.stop(15 * time.Second) // something else went wrong before
+		}
+	}()
+
+	idle, err := s.idle(ctx, g)
+	if err != nil {
+		return false, err
+	}
+	v := verdict{out: s.out}
+	c := &clients{url: g.url, users: s.users, think: s.think, seed: s.seed}
+	r, err := s.load(ctx, f, c)
+	if err != nil {
+		return false, err
+	}
+	if err := f.calm(ctx); err != nil {
+		return false, err
+	}
+	r.judge(&v)
+	happenings(&v, f, c)
+	s.atRest(ctx, &v, f, idle)
+	stopped = true
+	v.check("the gateway ends in order", g.stop(15*time.Second))
+	v.conclude()
+	return v.good(), ctx.Err()
+}
+
+// idle returns the number of goroutines of a gateway with nothing to do.
+func (s *soak) idle(ctx context.Context, g *gateway) (float64, error) {
+	var seen []sample
+	for len(seen) < 2 {
+		if !pause(ctx, sampleEvery) {
+			return 0, ctx.Err()
+		}
+		select {
+		case <-g.exited:
+			return 0, fmt.Errorf("the gateway ended: %v\n%s", g.err, g.lastWords())
+		default:
+		}
+		_, n := g.samples()
+		seen = append(seen, n...)
+	}
+	return seen[len(seen)-1].v, nil
+}
+
+// readings are what was seen of the gateway under load.
+type readings struct {
+	from                       time.Time // end of the warm-up
+	heap, goroutines, resident []sample
+}
+
+// load runs the clients and the churn for the length, and prints rows.
+func (s *soak) load(ctx context.Context, f *fleet, c *clients) (*readings, error) {
+	under, stop := context.WithTimeout(ctx, s.length)
+	defer stop()
+	start := time.Now()
+	r := &readings{from: start.Add(s.warmUp())}
+	var wg sync.WaitGroup
+	wg.Go(func() { c.run(under) })
+	var churned error
+	wg.Go(func() {
+		if churned = f.churn(under); churned != nil {
+			stop()
+		}
+	})
+
+	fmt.Fprintf(s.out, "%d replicas and up to %d that come and go, %d clients, %v; not judged before %v\n\n",
+		s.replicas, maxGuests, s.users, s.length, s.warmUp())
+	fmt.Fprintf(s.out, "%8s %9s %8s %7s %8s %7s %7s %7s | %9s %10s %9s\n", "time", "requests", "whole", "again", "canceled", "refused", "broken", "failed", "heap MB", "goroutines", "RSS MB")
+	var shown struct{ heap, goroutines int }
+	next := start.Add(s.row)
+	var ended error
+	for pause(under, sampleEvery) && ended == nil {
+		heap, goroutines := f.gateway.samples()
+		r.heap, r.goroutines = append(r.heap, heap...), append(r.goroutines, goroutines...)
+		if v := f.gateway.resident(); v > 0 {
+			r.resident = append(r.resident, sample{time.Now(), v})
+		}
+		if now := time.Now(); !now.Before(next) {
+			next = next.Add(s.row)
+			fmt.Fprintf(s.out, "%8s %9d %8d %7d %8d %7d %7d %7d | %9.1f %10.0f %9.1f\n", now.Sub(start).Round(time.Second),
+				c.sent.Load(), c.whole.Load(), c.again.Load(), c.canceled.Load(), c.refused.Load(), c.broken.Load(), c.failed.Load(),
+				median(r.heap[shown.heap:])/(1<<20), median(r.goroutines[shown.goroutines:]), f.gateway.resident()/(1<<20))
+			shown.heap, shown.goroutines = len(r.heap), len(r.goroutines)
+		}
+		select {
+		case <-f.gateway.exited:
+			ended = fmt.Errorf("the gateway ended: %v\n%s", f.gateway.err, f.gateway.lastWords())
+			stop()
+		default:
+		}
+	}
+	wg.Wait()
+	fmt.Fprintln(s.out)
+	return r, errors.Join(ended, churned, ctx.Err())
+}
+
+func (r *readings) judge(v *verdict) {
+	for _, series := range []struct {
+		what  string
+		all   []sample
+		limit limit
+		unit  float64
+	}{
+		{"heap after collections (MB)", r.heap, heapLimit, 1 << 20},
+		{"goroutines", r.goroutines, goroutineLimit, 1},
+		{"resident memory (MB)", r.resident, residentLimit, 1 << 20},
+	} {
+		if len(series.all) == 0 && series.what[0] == 'r' {
+			v.note("resident memory is not judged: it needs Linux")
+			continue
+		}
+		first, last, err := flat(series.all, r.from, series.limit)
+		v.check(fmt.Sprintf("%s flat: %.1f in the first third, %.1f in the last", series.what, first/series.unit, last/series.unit), err)
+	}
+}
+
+// happenings checks that what was to happen did, so that the rest means something.
+func happenings(v *verdict, f *fleet, c *clients) {
+	var missing []string
+	for _, w := range wrongs {
+		if f.did[w.name] == 0 {
+			missing = append(missing, w.name)
+		}
+	}
+	for _, name := range []string{"join", "malformed"} {
+		if f.did[name] == 0 {
+			missing = append(missing, name)
+		}
+	}
+	if f.did["leave"]+f.did["vanish"] == 0 {
+		missing = append(missing, "leave")
+	}
+	var did []string
+	for _, name := range slices.Sorted(maps.Keys(f.did)) {
+		did = append(did, fmt.Sprintf("%s %d", name, f.did[name]))
+	}
+	v.check("what went wrong: "+strings.Join(did, ", "), unless(len(missing) > 0, "never: "+strings.Join(missing, ", ")))
+	sent, whole, failed := c.sent.Load(), c.whole.Load(), c.failed.Load()+c.broken.Load()
+	v.check(fmt.Sprintf("%d requests, of which %d were answered whole, %d of them by another replica than the first, %d left by the client, %d nonsense, and %d failed or broke off",
+		sent, whole, c.again.Load(), c.canceled.Load(), c.refused.Load(), failed),
+		unless(whole < 100 || c.again.Load() == 0 || c.canceled.Load() == 0 || c.refused.Load() == 0, "too little happened"))
+	v.check(fmt.Sprintf("%.2f%% of good requests failed or broke off", 100*float64(failed)/float64(max(1, whole+failed))),
+		unless(failed*5 > whole, "more than a fifth of those that were answered whole"))
+}
+
+// atRest checks that nothing is left of the load.
+func (s *soak) atRest(ctx context.Context, v *verdict, f *fleet, idle float64) {
+	// Members that were away begin with a handicap that fades in ten seconds.
+	rested := time.Now().Add(11 * time.Second)
+	v.check("no replica has a request left", await(ctx, func() error { return unless(f.busy() > 0, fmt.Sprint(f.busy(), " are left")) }))
+	pause(ctx, time.Until(rested))
+	v.check("in flight is the same for every replica: each gets its turn", turns(ctx, f))
+	v.check(fmt.Sprintf("goroutines are back to the %.0f of the beginning", idle), await(ctx, func() error {
+		if !pause(ctx, sampleEvery) {
+			return ctx.Err()
+		}
+		_, n := f.gateway.samples()
+		last := 0.0
+		if len(n) > 0 {
+			last = n[len(n)-1].v
+		}
+		// A scrape or a probe may be under way, and the runtime keeps a few workers
+		// for its collector that it starts when it first needs them.
+		return unless(last == 0 || last > idle+10, fmt.Sprintf("there are %.0f", last))
+	}))
+}
+
+// await tries until ok returns nil, for at most half a minute.
+func await(ctx context.Context, ok func() error) error {
+	for end := time.Now().Add(30 * time.Second); ; {
+		err := ok()
+		if err == nil || time.Now().After(end) || !pause(ctx, 50*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// turns sends two requests for each replica, all of them held at once, whose texts
+// have nothing in common: they go to the least loaded, so a replica that is still
+// counted as having a request of the past gets fewer than the others.
+func turns(ctx context.Context, f *fleet) error {
+	for _, m := range f.members {
+		if err := m.server.SetFaults(vllmtest.Faults{Delay: 2 * time.Second}); err != nil {
+			return err
+		}
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	c := &clients{url: f.gateway.url, http: &http.Client{Transport: transport, Timeout: time.Minute}}
+	var mu sync.Mutex
+	var errs []error
+	got := map[string]int{}
+	var wg sync.WaitGroup
+	for range 2 * len(f.members) {
+		text := ""
+		for range 100 {
+			text += fmt.Sprintf("%x ", f.random.Uint64())
+		}
+		wg.Go(func() {
+			resp, err := c.post(ctx, http.Header{"Content-Type": {"application/json"}},
+				strings.NewReader(fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, text)))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				return
+			}
+			resp.Body.Close()
+			got[resp.Header.Get("X-Warmroute-Target")]++
+		})
+		pause(ctx, 20*time.Millisecond) // one after the other
+	}
+	wg.Wait()
+	for _, m := range f.members {
+		errs = append(errs, m.server.SetFaults(vllmtest.Faults{}))
+		if got[m.name] != 2 {
+			errs = append(errs, fmt.Errorf("of two requests for each, these went where: %v", got))
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// verdict collects what was found.
+type verdict struct {
+	out    io.Writer
+	wrongs int
+}
+
+func (v *verdict) check(what string, err error) {
+	if err != nil {
+		v.wrongs++
+		fmt.Fprintf(v.out, "NOT OK  %s: %v\n", what, err)
+		return
+	}
+	fmt.Fprintf(v.out, "ok      %s\n", what)
+}
+
+func (v *verdict) note(what string) { fmt.Fprintf(v.out, "        %s\n", what) }
+
+func (v *verdict) good() bool { return v.wrongs == 0 }
+
+func (v *verdict) conclude() {
+	if v.good() {
+		fmt.Fprintln(v.out, "\nit stays as it was")
+		return
+	}
+	fmt.Fprintf(v.out, "\nit does NOT stay as it was: %d of the above\n", v.wrongs)
+}
+
+func unless(bad bool, why string) error {
+	if bad {
+		return errors.New(why)
+	}
+	return nil
+}
