@@ -70,6 +70,7 @@ var rules = []rule{
 	{"kvindex/zmqsub", []string{"kvindex", "egress"}},
 	{"lmcache", []string{"egress"}},
 	{"loadview", []string{"egress"}},
+	{"debugui", []string{"internal/observe", "kvindex", "loadview", "prompt"}},
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex"}},
 	{"strategy/*", []string{"trie", "kvindex", "lmcache", "internal/pick", "internal/textcache", "internal/tokencache"}},

@@ -1,0 +1,217 @@
+// The parts of the page, each drawn from one piece of news.
+import { $, el, set, svg, text, keyed, cells, head, num, percent, words, name, clockTime, duration, meter, badge, sign, runs } from "./dom.js";
+
+const stateKind = { ready: "good", cooling: "warn", draining: "calm", unhealthy: "bad", tripped: "bad" };
+const streamKind = { live: "good", partial: "good", resyncing: "warn", down: "bad" };
+
+export const reasons = {
+  warm: "holds enough of the prompt",
+  spill: "the warm target was overloaded, so another took it",
+  cold: "none held enough: the least loaded",
+  empty_prompt: "nothing to match: the least loaded",
+  least_load: "the least loaded",
+  round_robin: "its turn",
+  random: "drawn",
+  power_of_two: "the less loaded of two drawn",
+  consistent_hash: "the prompt's or the session's own place",
+  hash_overflow: "the own place was full: the next one that was not",
+  assigned: "somebody else chose",
+  only_target: "no other was left",
+  overloaded: "warm, and too busy",
+  colder: "holds less than the one to take, or less than enough",
+  busier: "has more to do than the one to take",
+  more_warmed: "as good, but has had more prompts",
+  tied: "as good as the one to take: the draw decides",
+  not_its_turn: "another one's turn",
+  elsewhere: "further along than the prompt's own place",
+  no_target_not_ready: "no target was ready",
+  no_target_excluded: "all that were ready had been tried",
+  no_target_empty_fleet: "the fleet has no targets",
+};
+
+const reasonKind = (r) =>
+  r === "warm" ? "good" : ["spill", "hash_overflow", "overloaded"].includes(r) ? "warn" : r.startsWith("no_target") ? "bad" : "calm";
+
+export function drawReasons() {
+  $("reasons").append(...Object.entries(reasons).map(([r, t]) => el("div", null, el("dt", null, words(r)), el("dd", null, t))));
+}
+
+export function drawOverview(s) {
+  const t = s.totals;
+  const ready = s.states.ready || 0;
+  const all = Object.values(s.states).reduce((a, b) => a + b, 0);
+  const judged = t.judged ? Math.round((t.reported / t.judged) * 100) + "% by the engines" : "as believed";
+  const tiles = [
+    ["Cached share", percent(s.share), judged],
+    ["Picks a second", num(s.rate), num(t.picks) + " in all"],
+    ["Targets ready", s.hasView ? ready + " of " + all : "–", all - ready ? all - ready + " not ready" : "", s.hasView && ready < all],
+    ["In flight", num(t.inFlight), s.queued ? num(s.queued) + " more queued" : ""],
+    ["Spills", num(t.spills), t.picks ? ((t.spills / t.picks) * 100).toFixed(1) + "% of picks" : ""],
+    ["Failed", num(t.failed), num(t.retries) + " retried", t.failed > 0],
+    ["Canceled", num(t.canceled), ""],
+    ["No target", num(t.noTarget), "", t.noTarget > 0],
+  ];
+  const dl = $("tiles");
+  if (!dl.children.length) dl.append(...tiles.map(([label]) => el("div", null, el("dt", null, label), el("dd", null, el("span"), el("small")))));
+  tiles.forEach(([, v, sub, alarm], i) => {
+    const dd = dl.children[i].lastElementChild;
+    text(dd.firstElementChild, v);
+    text(dd.lastElementChild, sub);
+    set(dd, { class: alarm ? "alarm" : null });
+  });
+  drawChart(s);
+}
+
+function drawChart(s) {
+  const n = s.series.length;
+  const [w, h] = [n * 4, 100];
+  const most = Math.max(1, ...s.picks);
+  const bars = s.picks
+    .map((p, i) => (p ? svg("rect", { class: "col", x: i * 4 + 0.5, width: 3, y: (h - (p / most) * h * 0.8).toFixed(1), height: ((p / most) * h * 0.8).toFixed(1) }) : null))
+    .filter(Boolean);
+  const { line, area } = runs(s.series, w, h);
+  const rules = [0.25, 0.5, 0.75].map((y) => svg("path", { class: "rule", d: `M0 ${h * y}H${w}` }));
+  $("chart").replaceChildren(
+    svg("svg", { viewBox: `0 0 ${w} ${h}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+      ...rules, ...bars, svg("path", { class: "area", d: area }), svg("path", { class: "line", d: line })),
+  );
+  const minutes = Math.round((n * s.spanMs) / 60000);
+  text($("chart-span"), `the last ${minutes} minutes, 0 to 100%; at most ${num(most)} picks in ${s.spanMs / 1000} s`);
+  const known = s.series.filter((v) => v >= 0);
+  text($("chart-text"), known.length ? `Between ${percent(Math.min(...known))} and ${percent(Math.max(...known))} cached; lately ${percent(known.at(-1))}.` : "No picks yet.");
+}
+
+function spark(series) {
+  const known = series.filter((v) => v >= 0);
+  if (!known.length) return el("span", { class: "sub" }, "no picks");
+  const { line, area } = runs(series, 180, 26);
+  return [
+    svg("svg", { class: "spark", viewBox: "0 0 180 26", preserveAspectRatio: "none", "aria-hidden": "true" },
+      svg("path", { class: "area", d: area }), svg("path", { class: "line", d: line })),
+    el("span", { class: "vh" }, `between ${percent(Math.min(...known))} and ${percent(Math.max(...known))}, lately ${percent(known.at(-1))}`),
+  ];
+}
+
+export function drawTargets(s, finding) {
+  const columns = [["Target"], ["State"], ["In flight", "n"], ["Queued", "n"], ["Waits for prefill", "n wide"], ["Picks", "n"], ["Cached share"], ["over time", "wide"]];
+  if (s.hasWarmed) columns.push(["Recorded", "n wide"]);
+  if (s.hasIndex) columns.push(["Blocks held", "n wide"]);
+  const body = head($("targets"), columns);
+  keyed(body, s.targets, (t) => t.id, () => el("tr"), (row, t) => {
+    const queued = t.known ? num(t.queued) : "–";
+    const list = [
+      ["th", "", t.id + t.weight, () => (t.weight === 1 ? name(t.id) : [name(t.id) + " ", el("span", { class: "sub" }, "weight " + num(t.weight))])],
+      ["td", "", t.state + Math.ceil(t.readyMs / 1000) + "/" + t.failures, () => {
+        const more = t.readyMs ? " " + duration(Math.ceil(t.readyMs / 1000) * 1000) : "";
+        return more ? [badge(t.state, stateKind[t.state] || "calm"), el("span", { class: "sub" }, more)] : badge(t.state, stateKind[t.state] || "calm");
+      }],
+      ["td", "n", t.known ? t.inFlight : "–", () => (t.known ? num(t.inFlight) : "–")],
+      ["td", "n", queued, () => queued],
+      ["td", "n wide", t.prefill, () => (t.prefill ? num(t.prefill) + " tokens" : "–")],
+      ["td", "n", t.picks, () => num(t.picks)],
+      ["td", "", t.share, () => meter(t.share)],
+      ["td", "wide", t.series.join(), () => spark(t.series)],
+    ];
+    if (s.hasWarmed) list.push(["td", "n wide", t.warmed, () => num(t.warmed) + (t.warmed === 1 ? " prompt" : " prompts")]);
+    if (s.hasIndex) list.push(["td", "n wide", t.blocks + "/" + t.trusted, () => (t.trusted ? num(t.blocks) : [num(t.blocks) + " ", el("span", { class: "sub" }, "not trusted")])]);
+    cells(row, list);
+  });
+  const all = Object.values(s.states).reduce((a, b) => a + b, 0);
+  text($("targets-n"), s.targets.length < s.matching ? `${s.targets.length} of ${s.matching}, those not ready and the busiest first` : finding ? `${s.matching} of ${all}` : String(all));
+  set($("targets"), { hidden: !s.targets.length });
+  set($("targets-empty"), { hidden: s.targets.length > 0 });
+  text($("targets-empty"), !s.hasView ? "This route's fleet is not watched." : finding ? "No target has this in its name." : "The fleet has no targets.");
+}
+
+export function drawSizes(s) {
+  const seen = s.sizes.map((_, i) => s.targets.some((t) => t.bySize[i]?.[0]));
+  const shownSizes = s.sizes.map((label, i) => [label, i]).filter(([, i]) => seen[i]);
+  const body = head($("sizes"), [["Target"], ...(shownSizes.length ? shownSizes : s.sizes.map((l, i) => [l, i])).map(([label]) => [label, "n"])]);
+  const list = shownSizes.length ? shownSizes : s.sizes.map((l, i) => [l, i]);
+  keyed(body, s.targets, (t) => t.id, () => el("tr"), (row, t) => {
+    cells(row, [
+      ["th", "", t.id, () => name(t.id)],
+      ...list.map(([, i]) => {
+        const [picks, share] = t.bySize[i] || [0, -1];
+        return ["td", "heat", picks + "/" + share, () => (picks ? [percent(share), el("span", { class: "sub" }, num(picks))] : "–")];
+      }),
+    ]);
+    list.forEach(([, i], j) => row.children[j + 1].style.setProperty("--v", Math.max(t.bySize[i]?.[1] ?? 0, 0) / 10));
+  });
+}
+
+function outcome(d) {
+  if (d.stage === "") return el("span", { class: "sub" }, d.firstMs ? "first token after " + duration(d.firstMs) : "in flight");
+  if (d.stage === "no_target") return badge("no target", "bad");
+  const kind = d.stage === "finished" ? "good" : d.stage === "failed" ? "bad" : "calm";
+  return [badge(d.stage + (d.status && d.stage === "failed" ? " " + d.status : ""), kind), el("span", { class: "sub" }, " " + duration(d.wholeMs))];
+}
+
+export function drawDecisions(s, onWhy) {
+  const table = $("decisions");
+  const body = head(table, [["Time"], ["Target"], ["Reason"], ["Cached"], ["Load there", "wide"], ["Pick took", "n wide"], ["Outcome"], ["Candidates"]]);
+  // Rows do not move away under a pointer or a focus.
+  const held = s.decisions.length > 0 && body.children.length > 0 && table.matches(":hover, :focus-within");
+  $("held").hidden = !held;
+  let list = s.decisions;
+  if (held) {
+    const there = new Set([...body.children].map((c) => c.dataset.key));
+    list = list.filter((d) => there.has(String(d.seq)));
+  }
+  const update = (row, d) => {
+    const share = d.length ? Math.round((Math.min(d.cached, d.length) / d.length) * 1000) : -1;
+    cells(row, [
+      ["td", "", d.at, () => clockTime(d.at)],
+      ["th", "", d.target + d.attempt, () => (d.attempt > 1 ? [name(d.target) + " ", el("span", { class: "sub" }, "attempt " + d.attempt)] : name(d.target) || "none")],
+      ["td", "", d.reason, () => badge(d.reason, reasonKind(d.reason))],
+      ["td", "", share + d.unit + d.length, () => [meter(share), el("span", { class: "sub" }, " of " + num(d.length) + " " + d.unit)]],
+      ["td", "wide", d.inFlight + "+" + d.queued, () => (d.target ? d.inFlight + " in flight" + (d.queued ? ", " + d.queued + " queued" : "") : "–")],
+      ["td", "n wide", d.tookUs, () => (d.target ? num(d.tookUs) + " µs" : "–")],
+      ["td", "", d.stage + d.status + d.firstMs, () => outcome(d)],
+      ["td", "", d.of + "/" + s.prompts, () => (d.of || s.prompts ? whyButton(d, onWhy) : el("span", { class: "sub" }, "not taken"))],
+    ]);
+  };
+  if (held) for (const d of list) update(body.querySelector(`[data-key="${d.seq}"]`), d);
+  else keyed(body, list, (d) => d.seq, () => el("tr"), update);
+  set(table, { hidden: !s.decisions.length && !held });
+  set($("decisions-empty"), { hidden: s.decisions.length > 0 || held });
+}
+
+function whyButton(d, onWhy) {
+  const b = el("button", { type: "button", class: "why", "aria-expanded": "false", "aria-label": `Candidates of the decision at ${clockTime(d.at)}, ${d.of}` }, d.of ? d.of + " ▾" : "▾");
+  b.addEventListener("click", () => onWhy(d, b));
+  return b;
+}
+
+export function drawCandidates(table, out) {
+  const body = head(table, [["Target"], ["Verdict"], ["Cached"], ["Load"], ["Score", "n"]]);
+  body.replaceChildren(...out.candidates.map((c) => {
+    const share = c.length ? Math.round((Math.min(c.cached, c.length) / c.length) * 1000) : -1;
+    const verdict = c.state === "ready" ? badge(c.reason, c.chosen ? "good" : reasonKind(c.reason) === "warn" ? "warn" : "calm") : badge(c.state, stateKind[c.state] || "calm");
+    const load = c.known ? c.inFlight + " in flight" + (c.queued ? ", " + c.queued + " queued" : "") : "not known";
+    return el("tr", { class: c.chosen ? "picked" : null },
+      el("th", { scope: "row" }, name(c.target), c.chosen ? el("span", { class: "vh" }, ", taken") : null),
+      el("td", null, verdict), el("td", null, meter(share)), el("td", null, load),
+      el("td", { class: "n" }, c.score === null ? "–" : c.score.toFixed(2)));
+  }));
+}
+
+export function drawEvents(s) {
+  const ol = $("events");
+  keyed(ol, s.events, (e) => e.seq, (e) =>
+    el("li", { class: e.level }, el("time", { datetime: new Date(e.at).toISOString() }, clockTime(e.at)),
+      el("span", { class: "sign", "aria-hidden": "true" }, sign(e.level)), el("span", null, el("b", null, name(e.target)), " " + e.text)), () => {});
+  set($("events-empty"), { hidden: s.events.length > 0 });
+}
+
+export function drawStreams(s) {
+  $("streams-s").hidden = !s.streams.length;
+  text($("streams-n"), s.streams.length < s.streamsOf ? `${s.streams.length} of ${s.streamsOf}` : "");
+  const body = head($("streams"), [["Target"], ["State"], ["Index"], ["Messages", "n"], ["Gaps", "n"], ["Replays", "n"], ["Not understood", "n wide"], ["Dropped", "n wide"]]);
+  keyed(body, s.streams, (t) => t.target, () => el("tr"), (row, t) => cells(row, [
+    ["th", "", t.target, () => name(t.target)],
+    ["td", "", t.state, () => badge(t.state, streamKind[t.state] || "calm")],
+    ["td", "", t.trusted, () => (t.trusted ? "trusted" : "not trusted")],
+    ...[["n", t.messages], ["n", t.gaps], ["n", t.replays], ["n wide", t.malformed], ["n wide", t.overflows]].map(([c, n]) => ["td", c, n, () => num(n)]),
+  ]));
+}
