@@ -166,13 +166,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if c.check || c.strict {
-		for _, w := range f.Warnings {
-			fmt.Fprintf(stderr, "%s: warning: %s\n", c.source(), w)
+	for _, w := range f.Warnings {
+		switch where := fmt.Sprintf("%s:%d:%d", c.file, w.Line, w.Column); {
+		case !c.check && !c.strict:
+			c.serve.log.Warn("configuration", "warning", w.String())
+		case c.file == "":
+			fmt.Fprintf(stderr, "gateway: warning: %s: %s\n", w.Key, w.Message)
+		default:
+			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", where, w.Key, w.Message)
 		}
-		if c.strict && len(f.Warnings) > 0 {
-			return usagef("%s: with -strict a warning is an error", c.source())
-		}
+	}
+	if c.strict && len(f.Warnings) > 0 {
+		return usagef("with -strict a warning is an error")
 	}
 	if err := s.build(f, o); err != nil {
 		return &usageError{err}
@@ -183,14 +188,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	return c.run(ctx, s)
-}
-
-// source names where the configuration comes from.
-func (c *command) source() string {
-	if c.file == "" {
-		return "flags"
-	}
-	return c.file
 }
 
 // load reads the file, or the flags as one.

@@ -74,9 +74,6 @@ func (s *service) build(f *config.File, o config.Options) error {
 		return err
 	}
 	s.gateway, s.policy = g, f.Policy()
-	for _, w := range f.Warnings {
-		s.log.Warn("configuration", "warning", w.String())
-	}
 	return s.update()
 }
 
