@@ -1,0 +1,141 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/config"
+)
+
+const two = `
+[[providers]]
+name = "vllm-1"
+api_base = "http://vllm-1:8000"
+[[providers]]
+name = "vllm-2"
+api_base = "http://vllm-2:8000"
+[[routes]]
+model = "llama"
+strategy = "cache_aware"
+targets = [{ provider = "vllm-1" }, { provider = "vllm-2" }]
+`
+
+// The strategies that a file can name. Options.Strategies adds one's own.
+func ExampleStrategies() {
+	var names []string
+	for name := range config.Strategies() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		fmt.Println(n)
+	}
+	// Output:
+	// cache_aware
+	// consistent_hash
+	// least_load
+	// least_work
+	// lmcache_aware
+	// pipeline
+	// power_of_two
+	// precise_cache_aware
+	// random
+	// round_robin
+}
+
+// From a file to a running gateway, which follows the file from then on. What was
+// learned about the targets that stay is kept.
+func ExampleGateway_Watch() {
+	dir, err := os.MkdirTemp("", "warmroute")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "router.toml")
+	if err := os.WriteFile(path, []byte(two), 0o600); err != nil {
+		panic(err)
+	}
+
+	reloaded := make(chan error, 1)
+	o := config.Options{Reloaded: func(_ *config.File, err error) { reloaded <- err }}
+	f, err := config.Load(path, o)
+	if err != nil {
+		panic(err)
+	}
+	g, err := config.Build(f, o)
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- g.Run(ctx) }()
+	go func() { ended <- g.Watch(ctx, path, 5*time.Millisecond) }()
+
+	m, _ := g.Route("llama")
+	l, err := m.Router.Assign(ctx, m.Prompt(router.Prompt{Text: "You are brief. Hello"}), "vllm-2")
+	if err != nil {
+		panic(err)
+	}
+	l.Done(router.Outcome{Status: 200})
+
+	// Another alias and a weight; the targets stay. A rename puts it there at once.
+	changed := two + "aliases = [\"gpt-4o\"]\n"
+	if err := os.WriteFile(path+".new", []byte(changed), 0o600); err != nil {
+		panic(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		panic(err)
+	}
+	fmt.Println("reloaded:", <-reloaded)
+
+	m, ok := g.Route("gpt-4o")
+	fmt.Println(ok)
+	c, err := m.Router.Explain(ctx, m.Prompt(router.Prompt{Text: "You are brief. Hello again"}))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(c[0].Target.ID, c[0].Cached, c[0].Reason)
+	for _, m := range g.Models() {
+		fmt.Println(m.ID, m.Kind)
+	}
+	stop()
+	fmt.Println(<-ended, <-ended)
+	// Output:
+	// reloaded: <nil>
+	// true
+	// vllm-2 20 warm
+	// llama model
+	// gpt-4o alias
+	// context canceled context canceled
+}
+
+// A new file that cannot be put in place changes nothing. On SIGHUP a gateway
+// calls ReloadFile.
+func ExampleGateway_ReloadFile() {
+	f, err := config.Parse([]byte(two), config.Options{})
+	if err != nil {
+		panic(err)
+	}
+	g, err := config.Build(f, config.Options{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(errors.Is(g.ReloadFile("gone.toml"), fs.ErrNotExist))
+	f, err = config.Parse([]byte(two+"[health]\ncool_after = 1\n"), config.Options{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(g.Reload(f))
+	fmt.Println(len(g.File().Routes), g.View().Snapshot()[0].Target.ID)
+	// Output:
+	// true
+	// config: a change of [health] needs a restart; nothing was changed
+	// 1 vllm-1
+}

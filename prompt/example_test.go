@@ -1,0 +1,117 @@
+package prompt_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/warmroute/router/prompt"
+)
+
+// A conversation that grows extends its text byte for byte, whatever the client
+// changes beside it.
+func ExampleFromChat() {
+	first, err := prompt.FromChat([]byte(`{"model":"llama","messages":[
+		{"role":"system","content":"You are brief."},
+		{"role":"user","content":"Why is the sky blue?"}]}`))
+	if err != nil {
+		panic(err)
+	}
+	second, err := prompt.FromChat([]byte(`{"temperature":0.5,"messages":[
+		{"role":"system","content":[{"type":"text","text":"You are brief."}]},
+		{"role":"user","content":"Why is the sky blue?"},
+		{"role":"assistant","content":"Rayleigh."},
+		{"role":"user","content":"Who?"}],"model":"llama"}`))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(strings.HasPrefix(second.Text, first.Text))
+	fmt.Printf("%q\n", strings.TrimPrefix(second.Text, first.Text))
+	// Output:
+	// true
+	// "\xffaRayleigh.\xffuWho?"
+}
+
+// A completion's text is its prompt. One of token ids goes to Tokens.
+func ExampleFromCompletion() {
+	text, err := prompt.FromCompletion([]byte(`{"model":"llama","prompt":"Once upon a time"}`))
+	fmt.Printf("%q %v %v\n", text.Text, text.Tokens, err)
+	ids, err := prompt.FromCompletion([]byte(`{"model":"llama","prompt":[791,6380,374]}`))
+	fmt.Printf("%q %v %v\n", ids.Text, ids.Tokens, err)
+	// Output:
+	// "Once upon a time" [] <nil>
+	// "" [791 6380 374] <nil>
+}
+
+func ExampleFromEmbeddings() {
+	p, err := prompt.FromEmbeddings([]byte(`{"model":"bge","input":["a first text","a second one"]}`))
+	fmt.Printf("%s %q %v\n", p.Model, p.Text, err)
+	// Output: bge "a first text" <nil>
+}
+
+func ExampleFromMessages() {
+	p, err := prompt.FromMessages([]byte(`{"model":"claude","max_tokens":100,
+		"system":[{"type":"text","text":"You are brief.","cache_control":{"type":"ephemeral"}}],
+		"messages":[{"role":"user","content":"Hello"}]}`))
+	fmt.Printf("%s %q %v\n", p.Model, p.Text, err)
+	// Output: claude "\xffsYou are brief.\xffuHello" <nil>
+}
+
+func ExampleFromResponses() {
+	p, err := prompt.FromResponses([]byte(`{"model":"llama","instructions":"You are brief.","input":"Hello"}`))
+	fmt.Printf("%s %q %v\n", p.Model, p.Text, err)
+	// Output: llama "\xffsYou are brief.\xffuHello" <nil>
+}
+
+func ExampleParseTokenIDs() {
+	fmt.Println(prompt.ParseTokenIDs("791, 6380,374"))
+	_, err := prompt.ParseTokenIDs("791,,374")
+	fmt.Println(errors.Is(err, prompt.BadTokenIDs), err)
+	// Output:
+	// [791 6380 374] <nil>
+	// true prompt: bad token ids in x-rolter-vllm-token-ids at byte 4
+}
+
+// A Parser keeps the sessions of tenants apart and knows the adapters' names.
+// What it cannot read is routed all the same.
+func ExampleParser() {
+	parser := prompt.Parser{
+		Tenant: func(h http.Header) string {
+			return fmt.Sprintf("%x", sha256.Sum256([]byte(h.Get("Authorization"))))[:8]
+		},
+		Adapters: map[string]string{"sql-lora": "llama"},
+		MaxText:  1 << 20,
+		Unknown:  func(path string, err error) { fmt.Println("told:", path, errors.Is(err, prompt.Syntax)) },
+	}
+	h := http.Header{"X-Session-Id": {"chat-7"}, "Authorization": {"Bearer of tenant a"}}
+	p, err := parser.FromRequest("/v1/chat/completions", h, []byte(`{"model":"sql-lora","messages":[{"role":"user","content":"Hello"}]}`))
+	fmt.Println(p.Model, p.Adapter, p.Session, err)
+
+	p, err = parser.FromRequest("/v1/chat/completions", nil, []byte(`{"messages":`))
+	fmt.Printf("%q %v\n", p.Text, err != nil)
+	// Output:
+	// llama sql-lora x-session-id:8:7e99d887:chat-7 <nil>
+	// told: /v1/chat/completions true
+	// "" true
+}
+
+// Keys are equal where engines render the same prompt, so ids that are known for
+// one are right for the other.
+func ExampleNewTokenKey() {
+	key := func(body string) prompt.TokenKey {
+		k, ok := prompt.NewTokenKey("/v1/chat/completions", []byte(body))
+		fmt.Println("can be told:", ok)
+		return k
+	}
+	a := key(`{"model":"llama","messages":[{"role":"user","content":"Hello"}],"temperature":1}`)
+	b := key(`{"messages":[{"role":"user","content":"Hello"}],"model":"llama"}`)
+	fmt.Println(a.Chat, a.Plain, b.ReturnsIDs)
+	key(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`)
+	// Output:
+	// can be told: true
+	// can be told: true
+	// true true false
+	// can be told: false
+}
