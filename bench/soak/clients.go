@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,11 +66,17 @@ func (c *clients) run(ctx context.Context) {
 	wg.Wait()
 }
 
+// secret is in every message, session key and API key, and never in what the gateway
+// logs.
+const secret = "c0nf1dent1al"
+
 // converse sends a conversation turn by turn. One that fails is gone on with, as
 // people do.
 func (c *clients) converse(ctx context.Context, random *rand.Rand, said []workload.Message) {
-	session := fmt.Sprint(random.Uint64())
+	session := fmt.Sprint(secret, random.Uint64())
+	said = slices.Clone(said)
 	for i, m := range said {
+		said[i].Content += " " + secret
 		if m.Role != "user" {
 			continue
 		}
@@ -91,7 +98,7 @@ func (c *clients) turn(ctx context.Context, random *rand.Rand, session string, s
 	header := http.Header{
 		"Content-Type":  {"application/json"},
 		"X-Session-Id":  {session},
-		"Authorization": {fmt.Sprintf("Bearer %d", random.IntN(100))},
+		"Authorization": {fmt.Sprint("Bearer ", secret, random.IntN(100))},
 	}
 	kind := random.IntN(100)
 	switch {

@@ -128,6 +128,13 @@ func (g *gateway) lastWords() string {
 	return strings.Join(g.reports.said, "")
 }
 
+// discreet returns an error that quotes what the gateway should not have logged.
+func (g *gateway) discreet() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return unless(g.reports.told != nil, strings.Join(g.reports.told, ""))
+}
+
 // samples returns what was reported since the last call.
 func (g *gateway) samples() (heap, goroutines []sample) {
 	g.mu.Lock()
@@ -158,6 +165,7 @@ type reports struct {
 	heap       []sample // bytes that were alive at the end of a collection
 	goroutines []sample
 	said       []string // the last lines that are neither
+	told       []string // the first of them that have a secret in them
 
 	counting bool
 	n        int
@@ -188,6 +196,9 @@ func (r *reports) read(line string, now time.Time) {
 	case strings.HasPrefix(line, "  P") || strings.HasPrefix(line, "  M"):
 	default:
 		r.said = append(r.said[max(0, len(r.said)-19):], line)
+		if strings.Contains(line, secret) && len(r.told) < 3 {
+			r.told = append(r.told, line)
+		}
 		if m := gcLine.FindStringSubmatch(line); m != nil {
 			r.said = r.said[:len(r.said)-1]
 			mb, err := strconv.ParseFloat(m[1], 64)

@@ -62,6 +62,7 @@ SCHED 2002ms: gomaxprocs=2 idleprocs=1 threads=7 spinningthreads=0 needspinning=
   G41: status=2() m=3 lockedm=nil
 gc 7 @1.234s 2%: 0.03+1.2+0.01 ms clock, 0.1+0.2/0.4/0.3+0.01 ms cpu, 11->12->5 MB, 12 MB goal, 0 MB stacks, 0 MB globals, 2 P
 gc 8 @1.5 this line was cut into by another
+level=WARN path=/v1/c0nf1dent1al
 level=WARN msg="gc 9 @1.234s 11->12->99 MB, no collection"
 SCHED 4004ms: gomaxprocs=2
   G1: status=4(IO wait) m=nil lockedm=nil
@@ -75,6 +76,9 @@ SCHED 4004ms: gomaxprocs=2
 	want = []sample{{now, 3}} // the second list is not complete
 	if d := cmp.Diff(want, r.goroutines, cmp.AllowUnexported(sample{})); d != "" {
 		t.Error("goroutines:", d)
+	}
+	if d := cmp.Diff([]string{"level=WARN path=/v1/c0nf1dent1al\n"}, r.told); d != "" {
+		t.Error("secrets:", d)
 	}
 	if said := strings.Join(r.said, ""); !strings.HasPrefix(said, "level=INFO msg=listening\n") || strings.Contains(said, "SCHED") {
 		t.Errorf("it said %q", said)

@@ -122,6 +122,7 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 	s.atRest(ctx, &v, f, idle)
 	stopped = true
 	v.check("the gateway ends in order", g.stop(15*time.Second))
+	v.check("no prompt, session key or API key in its log", g.discreet())
 	v.conclude()
 	return v.good(), ctx.Err()
 }
