@@ -39,6 +39,12 @@ func (e *Engines) apply(id string, events ...kvindex.Event) {
 	}
 }
 
+// Say tells of events of a target.
+func (e *Engines) Say(id string, events ...kvindex.Event) {
+	e.tb.Helper()
+	e.apply(id, events...)
+}
+
 // Begin makes the targets trusted ones that hold nothing.
 func (e *Engines) Begin(ids ...string) {
 	e.tb.Helper()

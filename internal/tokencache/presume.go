@@ -16,6 +16,9 @@ const (
 	maxPresumedBytes = 32 << 20
 )
 
+// lag is how long the events of a request that has ended may still be on their way.
+const lag = 200 * time.Millisecond
+
 // presumed knows what was sent a moment ago: the engines' events cannot have told
 // of it yet.
 type presumed struct {
@@ -25,7 +28,13 @@ type presumed struct {
 
 	mu    sync.Mutex
 	queue []*Presumption // the oldest first; those that were dropped stay until then
+	ended []ended        // of them those whose request has ended, in that order
 	bytes int            // of those that are in the trie
+}
+
+type ended struct {
+	*Presumption
+	until time.Time
 }
 
 // Presumption is one prompt that was sent to one target.
@@ -90,8 +99,34 @@ func (q *presumed) match(p *router.Prompt, ids []string, now time.Time, cached [
 	return cached
 }
 
+// end lets e go as soon as the events of its request must have come. e may be nil.
+func (q *presumed) end(e *Presumption, now time.Time) {
+	if e == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.expire(now)
+	if e.dropped {
+		return
+	}
+	if len(q.ended) >= maxPresumed {
+		q.takeBack(q.ended[0].Presumption)
+		q.ended = q.ended[1:]
+	}
+	q.ended = append(q.ended, ended{e, now.Add(lag)})
+}
+
 // expire drops what is over, under mu.
 func (q *presumed) expire(now time.Time) {
+	for len(q.ended) > 0 && !now.Before(q.ended[0].until) {
+		q.takeBack(q.ended[0].Presumption)
+		q.ended[0] = ended{}
+		q.ended = q.ended[1:]
+	}
+	if len(q.ended) == 0 {
+		q.ended = nil
+	}
 	for len(q.queue) > 0 && !now.Before(q.queue[0].until) {
 		q.pop()
 	}
@@ -106,11 +141,11 @@ func (q *presumed) pop() {
 		q.queue = nil
 	}
 	q.n.Store(int64(len(q.queue)))
-	q.end(e)
+	q.takeBack(e)
 }
 
-// end takes a presumption back, once, under mu.
-func (q *presumed) end(e *Presumption) {
+// takeBack ends a presumption, once, under mu.
+func (q *presumed) takeBack(e *Presumption) {
 	if !e.dropped {
 		q.trie.Remove(e.scope, e.text, e.id)
 		q.release(e)
@@ -131,7 +166,7 @@ func (q *presumed) drop(e *Presumption) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.end(e)
+	q.takeBack(e)
 }
 
 // forget drops all that is presumed of a target.

@@ -6,6 +6,7 @@ package tokencache
 import (
 	"cmp"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/warmroute/router"
@@ -33,6 +34,7 @@ type Cache struct {
 	index    *kvindex.Index
 	presumed *presumed
 	block    int
+	blocks   sync.Map // of the sizes that differ from block, by target
 	now      func() time.Time
 	text     *textcache.Cache
 }
@@ -108,7 +110,10 @@ func (c *Cache) Look(p *router.Prompt, k *textcache.Key, guess bool, targets []r
 	for i, n := range t.Index {
 		switch {
 		case n >= 0 && presumed != nil:
-			n = max(n, min(presumed[i], most)/c.block*c.block)
+			if presumed[i] > n {
+				block := c.blockOf(r.IDs[i])
+				n = max(n, min(presumed[i], most)/block*block)
+			}
 		case n < 0 && !guess:
 			n = 0
 		case n < 0:
@@ -130,11 +135,43 @@ func tokensOf(k *textcache.Key, n, size int) int {
 // Sent presumes p's tokens at the target; nil where it does not.
 func (c *Cache) Sent(p *router.Prompt, id string) *Presumption { return c.presumed.add(p, id, c.now()) }
 
+// blockOf returns the size of a target's blocks, in tokens, as far as it is known:
+// the index itself would have to be locked for it.
+func (c *Cache) blockOf(id string) int {
+	if n, ok := c.blocks.Load(id); ok {
+		return n.(int)
+	}
+	return c.block
+}
+
+// Ended tells that a request has come to its end. What was presumed of it goes as
+// soon as the target's own events have told of all its blocks, or must have: from
+// then on they know better, for the target may evict the blocks at any time. e may
+// be nil.
+func (c *Cache) Ended(p *router.Prompt, id string, e *Presumption) {
+	if e == nil {
+		return
+	}
+	if t, ok := c.index.Target(id); ok && t.BlockSize > 0 && t.BlockSize != c.blockOf(id) {
+		c.blocks.Store(id, t.BlockSize)
+	}
+	var room [1]int
+	block := c.blockOf(id)
+	if n := c.index.Match(*p, []string{id}, room[:0])[0]; n >= (len(p.Tokens)-1)/block*block {
+		c.presumed.drop(e)
+		return
+	}
+	c.presumed.end(e, c.now())
+}
+
 // Drop takes back what came to nothing. e may be nil.
 func (c *Cache) Drop(e *Presumption) { c.presumed.drop(e) }
 
 // Forget drops all that is presumed of a target. The index is left alone.
-func (c *Cache) Forget(id string) { c.presumed.forget(id) }
+func (c *Cache) Forget(id string) {
+	c.presumed.forget(id)
+	c.blocks.Delete(id)
+}
 
 // Presumed returns how many prompts are presumed, those taken back among them.
 func (c *Cache) Presumed() int { return c.presumed.count(c.now()) }

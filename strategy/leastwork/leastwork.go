@@ -295,6 +295,8 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	case o.Stage.Final():
 		if o.Stage == router.Failed && !m.token && o.OutputTokens <= 0 && o.Reply == "" {
 			s.tokens.Drop(m.presumed)
+		} else {
+			s.tokens.Ended(&d.Prompt, d.Target.ID, m.presumed)
 		}
 		m.presumed = nil
 		if m.hold != nil {

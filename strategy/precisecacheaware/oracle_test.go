@@ -22,9 +22,31 @@ type naive struct {
 }
 
 type sending struct {
-	p    router.Prompt
-	at   time.Time
-	back bool // it came to nothing
+	p     router.Prompt
+	until time.Time // it is presumed
+	back  bool      // it came to nothing
+}
+
+// resident returns how much of p the engine said a target holds.
+func (n *naive) resident(id string, p router.Prompt) int {
+	most := 0
+	for _, h := range n.held[id] {
+		if h.Adapter == p.Adapter && h.Salt == p.Salt { // the wire names no model
+			most = max(most, min(blocks(common(h.Tokens, p.Tokens)), blocks(len(p.Tokens)-1)))
+		}
+	}
+	return most
+}
+
+// ended lets the presumption go when the engine has told of it, or must have.
+func (n *naive) ended(id string, s *sending, now time.Time) {
+	over := now.Add(200 * time.Millisecond)
+	if n.trusted[id] && n.resident(id, s.p) == blocks(len(s.p.Tokens)-1) {
+		over = now
+	}
+	if over.Before(s.until) {
+		s.until = over
+	}
 }
 
 func common[T comparable](a, b []T) int {
@@ -56,13 +78,9 @@ func (n *naive) judge(p router.Prompt, ts []router.Target, now time.Time) verdic
 	waiting := math.Inf(1)
 	for i, t := range ts {
 		if n.trusted[t.ID] {
-			for _, h := range n.held[t.ID] {
-				if h.Adapter == p.Adapter && h.Salt == p.Salt { // the wire names no model
-					v.cached[i] = max(v.cached[i], min(blocks(common(h.Tokens, p.Tokens)), blocks(len(p.Tokens)-1)))
-				}
-			}
+			v.cached[i] = n.resident(t.ID, p)
 			for _, s := range n.sent[t.ID] {
-				if s.p.Scope() == p.Scope() && !s.back && now.Sub(s.at) < 2*time.Second {
+				if s.p.Scope() == p.Scope() && !s.back && now.Before(s.until) {
 					v.cached[i] = max(v.cached[i], min(blocks(common(s.p.Tokens, p.Tokens)), blocks(len(p.Tokens)-1)))
 				}
 			}
@@ -221,6 +239,7 @@ func TestAgainstTheRule(t *testing.T) {
 				o := router.Outcome{Stage: router.Finished + router.Stage(r.IntN(3))}
 				s.Record(under[i].d, o)
 				under[i].s.back = o.Stage == router.Failed
+				n.ended(under[i].d.Target.ID, under[i].s, now)
 				under = slices.Delete(under, i, i+1)
 			}
 
@@ -276,7 +295,7 @@ func TestAgainstTheRule(t *testing.T) {
 			}
 			if r.IntN(4) > 0 {
 				s.Record(d, router.Outcome{Stage: router.Sent})
-				x := &sending{p: p, at: now}
+				x := &sending{p: p, until: now.Add(2 * time.Second)}
 				n.sent[d.Target.ID] = append(n.sent[d.Target.ID], x)
 				under = append(under, open{d, x})
 			}

@@ -210,6 +210,8 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 		m.ended = true
 		if o.Stage == router.Failed && !m.token && o.OutputTokens <= 0 && o.Reply == "" {
 			s.tokens.Drop(m.held)
+		} else {
+			s.tokens.Ended(&d.Prompt, d.Target.ID, m.held)
 		}
 		m.held = nil
 		s.judge(&d, m, &o)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/kvtest"
+	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
@@ -137,6 +138,93 @@ func TestPresumeTakenBack(t *testing.T) {
 		if n := held(t, s, "a", p); n != 320 {
 			t.Errorf("%s: %d presumed of another request", c.name, n)
 		}
+	}
+}
+
+// When a request has ended its engine has told of its blocks, or is about to. From
+// then on what the events say counts, such as that the blocks are gone again.
+func TestPresumeEnds(t *testing.T) {
+	p := part(0, 20)
+	begin := func(t *testing.T) (*precisecacheaware.Strategy, *kvtest.Engines, *clock, router.Decision) {
+		s, e, clock := presuming(t, precisecacheaware.Config{})
+		d := pick(t, s, p, busy("a", 0))
+		s.Record(d, router.Outcome{Stage: router.Sent})
+		return s, e, clock, d
+	}
+	lose := func(e *kvtest.Engines) {
+		e.Index.Reset("a")
+		e.Begin("a")
+	}
+	t.Run("told before the end", func(t *testing.T) {
+		s, e, _, d := begin(t)
+		e.Store("a", p)
+		s.Record(d, router.Outcome{Stage: router.Finished})
+		if n := held(t, s, "a", p); n != 320 {
+			t.Errorf("%d of what is resident", n)
+		}
+		lose(e)
+		if n := held(t, s, "a", p); n != 0 {
+			t.Errorf("%d when it is gone", n)
+		}
+	})
+	t.Run("told and gone before the end", func(t *testing.T) {
+		s, e, clock, d := begin(t)
+		e.Store("a", p)
+		lose(e)
+		s.Record(d, router.Outcome{Stage: router.Finished})
+		clock.t = clock.t.Add(200*time.Millisecond - 1)
+		if n := held(t, s, "a", p); n != 320 {
+			t.Errorf("%d while the events may be on their way", n)
+		}
+		clock.t = clock.t.Add(1)
+		if n := held(t, s, "a", p); n != 0 {
+			t.Errorf("%d when they must have come", n)
+		}
+	})
+	t.Run("ends late", func(t *testing.T) {
+		s, _, clock, d := begin(t)
+		clock.t = clock.t.Add(1900 * time.Millisecond)
+		s.Record(d, router.Outcome{Stage: router.Finished})
+		clock.t = clock.t.Add(100 * time.Millisecond)
+		if n := held(t, s, "a", p); n != 0 {
+			t.Errorf("%d after two seconds", n)
+		}
+		clock.t = clock.t.Add(time.Second)
+		if s.Stats().Presumed != 0 {
+			t.Errorf("%+v", s.Stats())
+		}
+	})
+	t.Run("another one goes on", func(t *testing.T) {
+		s, _, clock, d := begin(t)
+		s.Record(pick(t, s, p, busy("a", 0)), router.Outcome{Stage: router.Sent})
+		s.Record(d, router.Outcome{Stage: router.Finished})
+		clock.t = clock.t.Add(time.Second)
+		if n := held(t, s, "a", p); n != 320 {
+			t.Errorf("%d of one under way", n)
+		}
+	})
+}
+
+// Presumptions are whole blocks of the size that the target's own are.
+func TestPresumeBlockSize(t *testing.T) {
+	s, e, clock := presuming(t, precisecacheaware.Config{})
+	e.Say("a", kvindex.Event{Kind: kvindex.Stored, Group: -1, BlockSize: 32, Tokens: tokens(77, 32), Hashes: []uint64{1}})
+	p := part(0, 20)
+	p.Tokens = append(slices.Clone(p.Tokens), tokens(3, 20)...) // 340
+	d := pick(t, s, p, busy("a", 0))
+	s.Record(d, router.Outcome{Stage: router.Sent})
+	s.Record(d, router.Outcome{Stage: router.Finished}) // from its end on the size is known
+	clock.t = clock.t.Add(time.Second)
+	if n := held(t, s, "a", p); n != 0 {
+		t.Fatalf("%d still presumed", n)
+	}
+	s.Record(pick(t, s, p, busy("a", 0)), router.Outcome{Stage: router.Sent})
+	if n := held(t, s, "a", p); n != 320 {
+		t.Errorf("%d of blocks of 32", n)
+	}
+	p.Tokens = p.Tokens[:319]
+	if n := held(t, s, "a", p); n != 288 {
+		t.Errorf("%d of blocks of 32", n)
 	}
 }
 
