@@ -40,11 +40,13 @@ type Config struct {
 	// there is none, and what was sent is all that is known.
 	Index *kvindex.Index
 	// PresumeFor is how long the blocks of a prompt count as resident where it was
-	// sent, although no event says so yet. 0 means 2 s; negative: not at all. At
-	// most a minute. The 4,096 latest prompts, and 32 MiB of them, are presumed.
+	// sent, although no event says so yet; it ends before that when the request has
+	// ended and the engine's events have told of it, or 200 ms later. 0 means 2 s;
+	// negative: not at all. At most a minute. The 4,096 latest prompts, and 32 MiB of
+	// them, are presumed.
 	PresumeFor time.Duration
 	// BlockSize is the size in tokens to whose multiples presumptions are rounded
-	// down. 0 means 16.
+	// down until a target's own is known. 0 means 16.
 	BlockSize int
 	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
 	// 1,000,000 nodes of one target and 512 MiB of text for all.
