@@ -54,7 +54,7 @@ func Example() {
 		for _, a := range e.Attributes {
 			switch a.Key {
 			case "warmroute.reason", "gen_ai.request.model", "gen_ai.usage.input_tokens":
-				fmt.Printf("  %s: %s\n", a.Key, a.Value.Emit())
+				fmt.Printf("  %s: %s\n", a.Key, a.Value.String())
 			}
 		}
 	}

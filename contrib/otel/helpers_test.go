@@ -138,11 +138,6 @@ func (r *rig) reaches(least float64, name string, kv ...string) {
 	r.becomes(func(v float64) bool { return v >= least }, name, kv...)
 }
 
-func (r *rig) falls(to float64, name string, kv ...string) {
-	r.t.Helper()
-	r.becomes(func(v float64) bool { return v == to }, name, kv...)
-}
-
 // dump is all that is exported.
 func (r *rig) dump() string {
 	b, err := json.Marshal(r.collect())

@@ -3,6 +3,7 @@ package otel
 import (
 	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/warmroute/router"
@@ -30,16 +31,20 @@ type route struct {
 	common                  []attribute.KeyValue // route and strategy
 	genAI                   []attribute.KeyValue // and what the conventions have
 	attrs                   metric.MeasurementOption
-	operation, provider     string
+	provider                string
 	usage                   observe.Usage
 	usageInput, usageOutput attribute.Set
+
+	mu   sync.RWMutex
+	made map[[2]pair]metric.MeasurementOption
 }
 
 // Router returns hooks for router.Options.Trace that count what the Router does, add
 // events to the span of the request's context where there is one that records, and
 // call the hooks of next, which may be nil.
 func (t *Telemetry) Router(r Route, next *router.Trace) *router.Trace {
-	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(r.Fleet), provider: observe.Clean(r.Provider)}
+	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(r.Fleet), provider: observe.Clean(r.Provider),
+		made: make(map[[2]pair]metric.MeasurementOption)}
 	m.common = []attribute.KeyValue{keyRoute.String(t.routes.Get(r.Name)), keyStrategy.String(m.strategy)}
 	m.attrs = attrs(m.common...)
 	m.genAI = []attribute.KeyValue{semconv.GenAIOperationNameKey.String(observe.Clean(cmp.Or(r.Operation, "chat")))}
@@ -63,9 +68,9 @@ func (t *Telemetry) Router(r Route, next *router.Trace) *router.Trace {
 			}
 		},
 		NoTarget: func(ctx context.Context, p router.Prompt, err error) {
-			cause := keyCause.String(observe.NoTarget(err))
-			t.noTarget.Add(ctx, 1, m.with(cause))
-			m.event(ctx, EventNoTarget, cause)
+			cause := observe.NoTarget(err)
+			t.noTarget.Add(ctx, 1, m.with(pair{keyCause, cause}, pair{}))
+			m.event(ctx, EventNoTarget, keyCause.String(cause))
 			if h.NoTarget != nil {
 				h.NoTarget(ctx, p, err)
 			}
@@ -83,9 +88,9 @@ func (t *Telemetry) Router(r Route, next *router.Trace) *router.Trace {
 			}
 		},
 		Retry: func(ctx context.Context, i router.RetryInfo) {
-			cause := keyCause.String(observe.Cause(i.Outcome))
-			t.retries.Add(ctx, 1, m.with(cause))
-			m.event(ctx, EventRetry, cause, attribute.Int("warmroute.attempt", i.Attempt), seconds("warmroute.wait", i.Wait))
+			cause := observe.Cause(i.Outcome)
+			t.retries.Add(ctx, 1, m.with(pair{keyCause, cause}, pair{}))
+			m.event(ctx, EventRetry, keyCause.String(cause), attribute.Int("warmroute.attempt", i.Attempt), seconds("warmroute.wait", i.Wait))
 			if h.Retry != nil {
 				h.Retry(ctx, i)
 			}
@@ -97,8 +102,33 @@ func join(a []attribute.KeyValue, b ...attribute.KeyValue) []attribute.KeyValue 
 	return append(a[:len(a):len(a)], b...)
 }
 
-func (m *route) with(kv ...attribute.KeyValue) metric.MeasurementOption {
-	return attrs(join(m.common, kv...)...)
+// pair is an attribute of a word; the zero pair is none.
+type pair struct {
+	key   attribute.Key
+	value string
+}
+
+// with returns the common attributes, a and b. As their values are bounded, so is
+// what it remembers.
+func (m *route) with(a, b pair) metric.MeasurementOption {
+	key := [2]pair{a, b}
+	m.mu.RLock()
+	o := m.made[key]
+	m.mu.RUnlock()
+	if o != nil {
+		return o
+	}
+	kv := join(m.common)
+	for _, p := range key {
+		if p.key != "" {
+			kv = append(kv, p.key.String(p.value))
+		}
+	}
+	o = attrs(kv...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.made[key] = o
+	return o
 }
 
 func seconds(key string, d time.Duration) attribute.KeyValue {
@@ -117,7 +147,7 @@ func (m *route) routed(ctx context.Context, i router.RouteInfo) {
 	reason := m.t.reasons.Get(observe.Reason(d.Reason))
 	m.t.active.Add(ctx, 1, m.attrs)
 	m.t.took.Record(ctx, i.Took.Seconds(), m.attrs)
-	m.t.picks.Add(ctx, 1, m.with(keyReason.String(reason)))
+	m.t.picks.Add(ctx, 1, m.with(pair{keyReason, reason}, pair{}))
 	share, ok := observe.Share(*d)
 	if ok {
 		m.t.share.Record(ctx, share, m.attrs)
@@ -127,7 +157,7 @@ func (m *route) routed(ctx context.Context, i router.RouteInfo) {
 	}
 	cause := observe.Fallback(m.strategy, d.Reason)
 	if cause != "" {
-		m.t.fallbacks.Add(ctx, 1, m.with(keyCause.String(cause)))
+		m.t.fallbacks.Add(ctx, 1, m.with(pair{keyCause, cause}, pair{}))
 	}
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return
@@ -150,12 +180,25 @@ func (m *route) routed(ctx context.Context, i router.RouteInfo) {
 }
 
 func (m *route) done(ctx context.Context, d router.Decision, o router.Outcome) {
-	// The context of a request that was canceled must not keep it from being counted.
-	ctx = context.WithoutCancel(ctx)
-	outcome, code := keyOutcome.String(observe.Stage(o.Stage)), keyCode.String(observe.Code(o.Status))
+	outcome := observe.Stage(o.Stage)
 	m.t.active.Add(ctx, -1, m.attrs)
-	m.t.attempts.Add(ctx, 1, m.with(outcome, code))
-	kv := []attribute.KeyValue{outcome}
+	m.t.attempts.Add(ctx, 1, m.with(pair{keyOutcome, outcome}, pair{keyCode, observe.Code(o.Status)}))
+	if o.PromptTokens > 0 && m.provider != "" {
+		m.t.instruments.usage.RecordSet(ctx, int64(o.PromptTokens), m.usageInput)
+		m.t.instruments.usage.RecordSet(ctx, int64(o.OutputTokens), m.usageOutput)
+	}
+	predicted, reported, judged := m.usage.Judge(d, o)
+	if judged {
+		m.t.judged.Add(ctx, int64(o.PromptTokens), m.attrs)
+		m.t.predicted.Add(ctx, int64(predicted), m.attrs)
+		m.t.reported.Add(ctx, int64(reported), m.attrs)
+		m.t.over.Add(ctx, int64(max(predicted-reported, 0)), m.attrs)
+		m.t.under.Add(ctx, int64(max(reported-predicted, 0)), m.attrs)
+	}
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return
+	}
+	kv := []attribute.KeyValue{keyOutcome.String(outcome)}
 	if o.Stage == router.Failed {
 		if cause := observe.Cause(o); cause != observe.Other {
 			kv = append(kv, semconv.ErrorTypeKey.String(cause))
@@ -171,18 +214,9 @@ func (m *route) done(ctx context.Context, d router.Decision, o router.Outcome) {
 		if o.CachedTokens > 0 {
 			kv = append(kv, semconv.GenAIUsageCacheReadInputTokens(o.CachedTokens))
 		}
-		if m.provider != "" {
-			m.t.instruments.usage.RecordSet(ctx, int64(o.PromptTokens), m.usageInput)
-			m.t.instruments.usage.RecordSet(ctx, int64(o.OutputTokens), m.usageOutput)
-		}
 	}
-	if predicted, reported, ok := m.usage.Judge(d, o); ok {
+	if judged {
 		kv = append(kv, attribute.Int("warmroute.tokens.predicted_cached", predicted))
-		m.t.judged.Add(ctx, int64(o.PromptTokens), m.attrs)
-		m.t.predicted.Add(ctx, int64(predicted), m.attrs)
-		m.t.reported.Add(ctx, int64(reported), m.attrs)
-		m.t.over.Add(ctx, int64(max(predicted-reported, 0)), m.attrs)
-		m.t.under.Add(ctx, int64(max(reported-predicted, 0)), m.attrs)
 	}
 	m.event(ctx, EventOutcome, kv...)
 }

@@ -46,7 +46,7 @@ func (b *blabber) Pick(ctx context.Context, p router.Prompt, ts []router.Target)
 		return router.Decision{}, errors.New(p.Text)
 	}
 	d, err := b.Strategy.Pick(ctx, p, ts)
-	d.Reason = router.Reason("because: " + p.Text)
+	d.Reason = router.Reason("because: " + []string{p.Text, p.Session}[b.n.Load()%2])
 	return d, err
 }
 

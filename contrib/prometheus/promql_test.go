@@ -33,10 +33,9 @@ var (
 )
 
 type reader struct {
-	known  map[string]exported
-	lex    []string
-	used   map[string]bool // metrics
-	labels []string        // of the value that was read last
+	known map[string]exported
+	lex   []string
+	used  map[string]bool // metrics
 }
 
 // read checks an expression and returns the labels of its value.

@@ -99,8 +99,10 @@ func Code(status int) string {
 	case status < 100 || status > 599:
 		return Other
 	}
-	return string('0'+byte(status/100)) + "xx"
+	return classes[status/100-1]
 }
+
+var classes = [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
 
 // Causes and NoTargets are what Cause and NoTarget return of what is to be
 // expected.
