@@ -1,0 +1,222 @@
+package warmroute
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/prompt"
+)
+
+// exchange is one request with all its attempts. Only the goroutine of the handler
+// uses it: Select and RoundTrip take turns.
+type exchange struct {
+	policy *Policy
+	prompt router.Prompt
+	body   []byte        // whole; nil where it was not read
+	rest   io.ReadCloser // what is sent where body is nil
+	pool   reverseproxy.UpstreamPool
+	lease  *router.Lease // of the present attempt
+	tried  []string
+}
+
+// exchangeKey is where a request's context has its *exchange.
+type exchangeKey struct{}
+
+// begin reads the prompt and ties the exchange to the request, which is
+// reverse_proxy's own copy and stays the same one for all attempts.
+func (p *Policy) begin(r *http.Request) *exchange {
+	x := &exchange{policy: p}
+	if r.Body != nil && r.Body != http.NoBody {
+		x.read(r)
+	}
+	if x.rest == nil {
+		x.prompt, _ = prompt.FromRequest(r.URL.Path, r.Header, x.body) // not understood: routed and counted all the same
+	}
+	*r = *r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	return x
+}
+
+// read sets body, or rest where the body is too long, one too many, may not be
+// waited for or breaks off.
+func (x *exchange) read(r *http.Request) {
+	b := &x.policy.bodies
+	size := r.ContentLength
+	if size < 0 {
+		size = x.policy.MaxBody
+	}
+	if size > x.policy.MaxBody || caddyhttp.IsIncremental(r.Header) || !b.take(size) {
+		x.policy.state.unread.Add(1)
+		x.rest = r.Body
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, x.policy.MaxBody+1))
+	if int64(len(body)) > x.policy.MaxBody || err != nil {
+		b.free.Add(size)
+		x.policy.state.unread.Add(1)
+		next := io.Reader(r.Body)
+		if err != nil {
+			next = failing{err}
+		}
+		x.rest = &unread{Reader: io.MultiReader(bytes.NewReader(body), next), body: r.Body}
+		return
+	}
+	b.free.Add(size - int64(len(body)))
+	x.body = body
+	context.AfterFunc(r.Context(), func() { b.free.Add(int64(len(body))) })
+}
+
+// rewind makes r's body the whole one again. GetBody lets Go's own transport do the
+// same where it finds that an idle connection was closed.
+func (x *exchange) rewind(r *http.Request) {
+	switch {
+	case x.rest != nil:
+		r.Body = x.rest
+	case x.body != nil:
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
+		r.Body, _ = r.GetBody()
+	}
+}
+
+// route leases an upstream of pool, nil where none may be picked. It comes back to
+// those that were tried where no other is left: how often is Caddy's to say.
+func (x *exchange) route(ctx context.Context, pool reverseproxy.UpstreamPool) *reverseproxy.Upstream {
+	if x.lease != nil {
+		x.lease.Done(router.Outcome{Stage: router.Canceled}) // nothing, where RoundTrip saw how it ended
+		x.lease = nil
+	}
+	x.pool = pool
+	l, err := x.policy.state.router.Route(ctx, x.prompt, x.tried...)
+	if errors.Is(err, router.ErrNoTarget) && len(x.tried) > 0 {
+		x.tried = nil
+		l, err = x.policy.state.router.Route(ctx, x.prompt)
+	}
+	x.pool = nil
+	if err != nil {
+		return nil
+	}
+	t := l.Decision().Target
+	x.lease, x.tried = l, append(x.tried, t.ID)
+	return t.Ref.(*reverseproxy.Upstream)
+}
+
+// transport is reverse_proxy's, and sees how each attempt ends. It embeds the one
+// it stands for since Caddy asks that for more than RoundTrip.
+type transport struct {
+	*reverseproxy.HTTPTransport
+}
+
+// RoundTrip sends one attempt. It holds a good reply back until its first byte is
+// there, so that Caddy can still send the request elsewhere while the prompt waits
+// or is in prefill: engines send a stream's header at once.
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.HTTPTransport.RoundTrip(req)
+	x, ok := req.Context().Value(exchangeKey{}).(*exchange)
+	if !ok || x.lease == nil { // a health check
+		return resp, err
+	}
+	switch {
+	case err != nil:
+		x.lease.Done(router.Outcome{Err: err})
+		return nil, err
+	case resp.StatusCode >= 400:
+		x.lease.Done(router.Outcome{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header)})
+		return resp, nil
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		x.lease.FirstToken() // a tunnel: the end of the request's context settles it
+		return resp, nil
+	}
+	r := &reply{body: resp.Body, in: bufio.NewReader(resp.Body), lease: x.lease, status: resp.StatusCode}
+	if _, err := r.in.Peek(1); err != nil && err != io.EOF {
+		resp.Body.Close()
+		x.lease.Done(router.Outcome{Err: err}) // without a Status: it broke off
+		return nil, err
+	}
+	x.lease.FirstToken()
+	resp.Body = r
+	return resp, nil
+}
+
+// reply is a reply's body, whose end settles the lease. A panic between does so
+// too: the server ends the request's context.
+type reply struct {
+	body   io.Closer
+	in     *bufio.Reader
+	lease  *router.Lease
+	status int
+	text   prompt.Reply // is cached too, and begins the next turn
+}
+
+func (r *reply) Read(p []byte) (int, error) {
+	n, err := r.in.Read(p)
+	_, _ = r.text.Write(p[:n]) // never fails
+	if err == io.EOF {
+		r.lease.Done(router.Outcome{Status: r.status, Reply: r.text.Text()})
+	} else if err != nil {
+		r.lease.Done(router.Outcome{Err: err})
+	}
+	return n, err
+}
+
+func (r *reply) Close() error {
+	r.lease.Done(router.Outcome{Stage: router.Canceled, Reply: r.text.Text()}) // nothing, where the end was read
+	return r.body.Close()
+}
+
+// unread is a body of which a part was read. It can be sent again as long as no
+// attempt has read from it, so closing it does nothing until then.
+type unread struct {
+	io.Reader
+	body    io.Closer
+	touched atomic.Bool
+}
+
+func (u *unread) Read(p []byte) (int, error) {
+	u.touched.Store(true)
+	return u.Reader.Read(p)
+}
+
+func (u *unread) Close() error {
+	if !u.touched.Load() {
+		return nil
+	}
+	return u.body.Close()
+}
+
+// failing is the end of a body that broke off.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// budget is room for bodies, in bytes.
+type budget struct{ free atomic.Int64 }
+
+// take reports whether n bytes could be taken; whoever takes them adds them to free
+// again.
+func (b *budget) take(n int64) bool {
+	if b.free.Add(-n) >= 0 {
+		return true
+	}
+	b.free.Add(n)
+	return false
+}
+
+// retryAfter is the header of this name in seconds, 0 where it has none: the fleet
+// leaves health to Caddy, so dates are not worth reading.
+func retryAfter(h http.Header) time.Duration {
+	s, err := strconv.ParseUint(h.Get("Retry-After"), 10, 16)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(s) * time.Second
+}
