@@ -37,8 +37,8 @@ func (r *ring[T]) newest(f func(T) bool) {
 
 // The time that is shown: so many spans of so long.
 const (
-	span  = 2 * time.Second
-	spans = 90
+	span  = time.Second
+	spans = 120
 )
 
 // clock numbers spans.

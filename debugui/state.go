@@ -234,8 +234,9 @@ func (r *route) numbers(s *state, now time.Time, show string) {
 	r.mu.Unlock()
 
 	s.Share = whole.total(at, spans).share()
-	lately := whole.total(at-1, 5) // the newest span is not over
-	s.Rate = float64(lately.picks) / (5 * span.Seconds())
+	const few = 5
+	lately := whole.total(at-1, few) // the newest span is not over
+	s.Rate = float64(lately.picks) / (few * span.Seconds())
 	whole.each(at, func(f flow) {
 		s.Series = append(s.Series, f.share())
 		s.Picks = append(s.Picks, int(f.picks))

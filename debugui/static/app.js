@@ -99,7 +99,7 @@ async function why(d, button) {
     if (out.candidates.length) {
       draw.drawCandidates(table, out);
       table.prepend(el("caption", null, out.candidates.length < out.of ? `The best ${out.candidates.length} of ${out.of} candidates, as they were` : "The candidates, as they were"));
-    } else table.replaceWith(el("span", { class: "muted" }, "Its candidates were not taken."));
+    } else table.replaceWith(el("span", { class: "muted" }, "Its candidates were not kept."));
     if (out.prompt) cell.append(el("pre", { tabindex: "0", "aria-label": "Prompt" }, out.prompt));
   } catch {
     cell.replaceChildren(el("span", { class: "muted" }, "This decision is not kept any more."));

@@ -93,7 +93,7 @@ function spark(series) {
 }
 
 export function drawTargets(s, finding) {
-  const columns = [["Target"], ["State"], ["In flight", "n"], ["Queued", "n"], ["Waits for prefill", "n wide"], ["Picks", "n"], ["Cached share"], ["over time", "wide"]];
+  const columns = [["Target"], ["State"], ["In flight", "n"], ["Queued", "n mid"], ["Waits for prefill", "n wide"], ["Picks", "n mid"], ["Cached share"], ["over time", "wide"]];
   if (s.hasWarmed) columns.push(["Recorded", "n wide"]);
   if (s.hasIndex) columns.push(["Blocks held", "n wide"]);
   const body = head($("targets"), columns);
@@ -106,9 +106,9 @@ export function drawTargets(s, finding) {
         return more ? [badge(t.state, stateKind[t.state] || "calm"), el("span", { class: "sub" }, more)] : badge(t.state, stateKind[t.state] || "calm");
       }],
       ["td", "n", t.known ? t.inFlight : "–", () => (t.known ? num(t.inFlight) : "–")],
-      ["td", "n", queued, () => queued],
+      ["td", "n mid", queued, () => queued],
       ["td", "n wide", t.prefill, () => (t.prefill ? num(t.prefill) + " tokens" : "–")],
-      ["td", "n", t.picks, () => num(t.picks)],
+      ["td", "n mid", t.picks, () => num(t.picks)],
       ["td", "", t.share, () => meter(t.share)],
       ["td", "wide", t.series.join(), () => spark(t.series)],
     ];
@@ -168,7 +168,7 @@ export function drawDecisions(s, onWhy) {
       ["td", "wide", d.inFlight + "+" + d.queued, () => (d.target ? d.inFlight + " in flight" + (d.queued ? ", " + d.queued + " queued" : "") : "–")],
       ["td", "n wide", d.tookUs, () => (d.target ? num(d.tookUs) + " µs" : "–")],
       ["td", "", d.stage + d.status + d.firstMs, () => outcome(d)],
-      ["td", "", d.of + "/" + s.prompts, () => (d.of || s.prompts ? whyButton(d, onWhy) : el("span", { class: "sub" }, "not taken"))],
+      ["td", "", d.of + "/" + s.prompts, () => (d.of || s.prompts ? whyButton(d, onWhy) : el("span", { class: "sub" }, "not kept"))],
     ]);
   };
   if (held) for (const d of list) update(body.querySelector(`[data-key="${d.seq}"]`), d);
@@ -207,11 +207,11 @@ export function drawEvents(s) {
 export function drawStreams(s) {
   $("streams-s").hidden = !s.streams.length;
   text($("streams-n"), s.streams.length < s.streamsOf ? `${s.streams.length} of ${s.streamsOf}` : "");
-  const body = head($("streams"), [["Target"], ["State"], ["Index"], ["Messages", "n"], ["Gaps", "n"], ["Replays", "n"], ["Not understood", "n wide"], ["Dropped", "n wide"]]);
+  const body = head($("streams"), [["Target"], ["State"], ["Index"], ["Messages", "n"], ["Gaps", "n"], ["Replays", "n mid"], ["Not understood", "n wide"], ["Dropped", "n wide"]]);
   keyed(body, s.streams, (t) => t.target, () => el("tr"), (row, t) => cells(row, [
     ["th", "", t.target, () => name(t.target)],
     ["td", "", t.state, () => badge(t.state, streamKind[t.state] || "calm")],
     ["td", "", t.trusted, () => (t.trusted ? "trusted" : "not trusted")],
-    ...[["n", t.messages], ["n", t.gaps], ["n", t.replays], ["n wide", t.malformed], ["n wide", t.overflows]].map(([c, n]) => ["td", c, n, () => num(n)]),
+    ...[["n", t.messages], ["n", t.gaps], ["n mid", t.replays], ["n wide", t.malformed], ["n wide", t.overflows]].map(([c, n]) => ["td", c, n, () => num(n)]),
   ]));
 }
