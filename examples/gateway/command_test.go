@@ -78,6 +78,13 @@ func (l *logged) String() string {
 	return l.b.String()
 }
 
+// signalled starts what package signal starts once for a process, which is no leak.
+func signalled(t *testing.T) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(c) })
+}
+
 // place puts a file in the place of another in one step.
 func place(t *testing.T, path, text string) {
 	t.Helper()
@@ -225,9 +232,7 @@ func TestFleetFlags(t *testing.T) {
 // TestReload: the file is read again when it changes and on SIGHUP; one that is wrong,
 // or that needs a restart, changes nothing and is told of.
 func TestReload(t *testing.T) {
-	own := make(chan os.Signal, 1) // what package signal starts once is no leak
-	signal.Notify(own, syscall.SIGHUP)
-	defer signal.Stop(own)
+	signalled(t)
 	leakCheck(t)
 	e := newEcho(t)
 	text := func(extra, models string) string {
