@@ -29,11 +29,12 @@ type fleet struct {
 	random  *rand.Rand
 	log     func(string)
 
-	members []*member
-	made    int
-	stay    int            // the first members that never leave
-	did     map[string]int // how often each thing went wrong
-	past    vllmtest.Stats // of members that left
+	model, strategy string // of the only route
+	members         []*member
+	made            int
+	stay            int            // the first members that never leave
+	did             map[string]int // how often each thing went wrong
+	past            vllmtest.Stats // of members that left
 }
 
 // maxGuests is how many members there are at most beside those that stay.
@@ -75,12 +76,15 @@ cool_max = "500ms"
 	for _, m := range f.members {
 		fmt.Fprintf(&b, "[[providers]]\nname = %q\napi_base = %q\n", m.name, m.url)
 	}
-	b.WriteString("[[routes]]\nmodel = \"*\"\nstrategy = \"cache_aware\"\n")
+	fmt.Fprintf(&b, "[[routes]]\nmodel = %q\nstrategy = %q\n", f.model, f.strategy)
 	for _, m := range f.members {
 		fmt.Fprintf(&b, "[[routes.targets]]\nprovider = %q\n", m.name)
 	}
-	// So little that it is full, and forgets, long before the warm-up is over.
-	b.WriteString("[routes.failover]\nfail_open = true\n[routes.cache_aware]\nmax_bytes = 1_000_000\n")
+	b.WriteString("[routes.failover]\nfail_open = true\n")
+	if f.strategy == "cache_aware" {
+		// So little that it is full, and forgets, long before the warm-up is over.
+		b.WriteString("[routes.cache_aware]\nmax_bytes = 1_000_000\n")
+	}
 	next := f.path + ".next"
 	if err := os.WriteFile(next, []byte(b.String()), 0o600); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
-	"github.com/warmroute/router/vllmtest"
 )
 
 // soak is one run.
@@ -72,7 +70,7 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 		}
 	}
 	f := &fleet{
-		path: filepath.Join(dir, "gateway.toml"), stay: s.replicas, did: map[string]int{},
+		path: filepath.Join(dir, "gateway.toml"), model: "*", strategy: "cache_aware", stay: s.replicas, did: map[string]int{},
 		random: rand.New(rand.NewPCG(s.seed, 0)), log: func(string) {},
 	}
 	defer f.close()
@@ -244,115 +242,4 @@ func happenings(v *verdict, f *fleet, c *clients) {
 		unless(whole < 100 || c.again.Load() == 0 || c.canceled.Load() == 0 || c.refused.Load() == 0, "too little happened"))
 	v.check(fmt.Sprintf("%.2f%% of good requests failed or broke off", 100*float64(failed)/float64(max(1, whole+failed))),
 		unless(failed*5 > whole, "more than a fifth of those that were answered whole"))
-}
-
-// atRest checks that nothing is left of the load.
-func (s *soak) atRest(ctx context.Context, v *verdict, f *fleet, idle float64) {
-	// Members that were away begin with a handicap that fades in ten seconds.
-	rested := time.Now().Add(11 * time.Second)
-	v.check("no replica has a request left", await(ctx, func() error { return unless(f.busy() > 0, fmt.Sprint(f.busy(), " are left")) }))
-	pause(ctx, time.Until(rested))
-	v.check("in flight is the same for every replica: each gets its turn", turns(ctx, f))
-	v.check(fmt.Sprintf("goroutines are back to the %.0f of the beginning", idle), await(ctx, func() error {
-		if !pause(ctx, sampleEvery) {
-			return ctx.Err()
-		}
-		_, n := f.gateway.samples()
-		last := 0.0
-		if len(n) > 0 {
-			last = n[len(n)-1].v
-		}
-		// A scrape or a probe may be under way, and the runtime keeps a few workers
-		// for its collector that it starts when it first needs them.
-		return unless(last == 0 || last > idle+10, fmt.Sprintf("there are %.0f", last))
-	}))
-}
-
-// await tries until ok returns nil, for at most half a minute.
-func await(ctx context.Context, ok func() error) error {
-	for end := time.Now().Add(30 * time.Second); ; {
-		err := ok()
-		if err == nil || time.Now().After(end) || !pause(ctx, 50*time.Millisecond) {
-			return err
-		}
-	}
-}
-
-// turns sends two requests for each replica, all of them held at once, whose texts
-// have nothing in common: they go to the least loaded, so a replica that is still
-// counted as having a request of the past gets fewer than the others.
-func turns(ctx context.Context, f *fleet) error {
-	for _, m := range f.members {
-		if err := m.server.SetFaults(vllmtest.Faults{Delay: 2 * time.Second}); err != nil {
-			return err
-		}
-	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	c := &clients{url: f.gateway.url, http: &http.Client{Transport: transport, Timeout: time.Minute}}
-	var mu sync.Mutex
-	var errs []error
-	got := map[string]int{}
-	var wg sync.WaitGroup
-	for range 2 * len(f.members) {
-		text := ""
-		for range 100 {
-			text += fmt.Sprintf("%x ", f.random.Uint64())
-		}
-		wg.Go(func() {
-			resp, err := c.post(ctx, http.Header{"Content-Type": {"application/json"}},
-				strings.NewReader(fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, text)))
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-				return
-			}
-			resp.Body.Close()
-			got[resp.Header.Get("X-Warmroute-Target")]++
-		})
-		pause(ctx, 20*time.Millisecond) // one after the other
-	}
-	wg.Wait()
-	for _, m := range f.members {
-		errs = append(errs, m.server.SetFaults(vllmtest.Faults{}))
-		if got[m.name] != 2 {
-			errs = append(errs, fmt.Errorf("of two requests for each, these went where: %v", got))
-			break
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// verdict collects what was found.
-type verdict struct {
-	out    io.Writer
-	wrongs int
-}
-
-func (v *verdict) check(what string, err error) {
-	if err != nil {
-		v.wrongs++
-		fmt.Fprintf(v.out, "NOT OK  %s: %v\n", what, err)
-		return
-	}
-	fmt.Fprintf(v.out, "ok      %s\n", what)
-}
-
-func (v *verdict) note(what string) { fmt.Fprintf(v.out, "        %s\n", what) }
-
-func (v *verdict) good() bool { return v.wrongs == 0 }
-
-func (v *verdict) conclude() {
-	if v.good() {
-		fmt.Fprintln(v.out, "\nit stays as it was")
-		return
-	}
-	fmt.Fprintf(v.out, "\nit does NOT stay as it was: %d of the above\n", v.wrongs)
-}
-
-func unless(bad bool, why string) error {
-	if bad {
-		return errors.New(why)
-	}
-	return nil
 }
