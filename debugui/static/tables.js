@@ -149,7 +149,7 @@ function outcome(d) {
 
 export function drawDecisions(s, onWhy) {
   const table = $("decisions");
-  const body = head(table, [["Time"], ["Target"], ["Reason"], ["Cached"], ["Load there", "wide"], ["Pick took", "n wide"], ["Outcome"], ["Candidates"]]);
+  const body = head(table, [["Time", "mid"], ["Target"], ["Reason"], ["Cached"], ["Load there", "wide"], ["Pick took", "n wide"], ["Outcome"], ["Why"]]);
   // Rows do not move away under a pointer or a focus.
   const held = s.decisions.length > 0 && body.children.length > 0 && table.matches(":hover, :focus-within");
   $("held").hidden = !held;
@@ -161,8 +161,8 @@ export function drawDecisions(s, onWhy) {
   const update = (row, d) => {
     const share = d.length ? Math.round((Math.min(d.cached, d.length) / d.length) * 1000) : -1;
     cells(row, [
-      ["td", "", d.at, () => clockTime(d.at)],
-      ["th", "", d.target + d.attempt, () => (d.attempt > 1 ? [name(d.target) + " ", el("span", { class: "sub" }, "attempt " + d.attempt)] : name(d.target) || "none")],
+      ["td", "mid", d.at, () => clockTime(d.at)],
+      ["th", "", d.target + d.attempt, () => (d.attempt > 1 ? [name(d.target) + " ", el("span", { class: "sub" }, "try " + d.attempt)] : name(d.target) || "none")],
       ["td", "", d.reason, () => badge(d.reason, reasonKind(d.reason))],
       ["td", "", share + d.unit + d.length, () => [meter(share), el("span", { class: "sub" }, " of " + num(d.length) + " " + d.unit)]],
       ["td", "wide", d.inFlight + "+" + d.queued, () => (d.target ? d.inFlight + " in flight" + (d.queued ? ", " + d.queued + " queued" : "") : "–")],
