@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/kvindex/zmqsub"
 	"github.com/warmroute/router/strategy/precisecacheaware"
@@ -96,7 +97,7 @@ func (s *service) precise() *preciseStats {
 	}
 	found := index != nil
 	for _, r := range s.gateway.File().Routes {
-		if p, ok := s.gateway.Strategy(r.Model).(*precisecacheaware.Strategy); ok {
+		if p, ok := debugui.Unwrap(s.gateway.Strategy(r.Model)).(*precisecacheaware.Strategy); ok {
 			c := p.Stats()
 			st.Judged += c.Judged
 			st.Mismatched += c.Mismatched

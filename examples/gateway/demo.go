@@ -13,6 +13,7 @@ import (
 
 	"github.com/warmroute/router/bench/workload"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/roundrobin"
@@ -34,6 +35,7 @@ type demo struct {
 	users    int           // who chat at once
 	think    time.Duration // mean time from an answer to the next question, in the engines' time
 	reply    int           // tokens of an answer
+	live     *debugui.Page // shows it; nil: nothing does
 }
 
 var standardDemo = demo{
@@ -58,7 +60,25 @@ var standardDemo = demo{
 	reply:    30,
 }
 
-func runDemo(ctx context.Context, out io.Writer) error { return standardDemo.run(ctx, out) }
+// runDemo runs the demo with a live page at an address, "" for some port of this
+// machine's own.
+func runDemo(ctx context.Context, out io.Writer, address string) error {
+	d := standardDemo
+	var err error
+	if d.live, err = debugui.New(debugui.Config{Title: "Warmroute demo"}); err != nil {
+		return err
+	}
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	url, stop, err := (&livePage{Page: d.live}).serve(address, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	fmt.Fprintf(out, "Watch it live, as long as it runs: %s\n\n", url)
+	return d.run(ctx, out)
+}
 
 // run drives the same chats through the gateway with round_robin and with
 // cache_aware, each on fresh replicas, and prints what came of it.
@@ -123,6 +143,9 @@ func (d demo) phase(ctx context.Context, out io.Writer, strategy string, w *work
 		}
 	}
 	service := newService(slog.New(slog.DiscardHandler))
+	if d.live != nil {
+		service.live = &livePage{Page: d.live, name: func(string) string { return strategy }}
+	}
 	o := service.options()
 	f, err := config.Parse([]byte(flags.file()), o)
 	if err != nil {

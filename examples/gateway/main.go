@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/cacheaware"
 )
@@ -81,6 +82,8 @@ type command struct {
 	demo    bool
 
 	fleet         fleetFlags
+	live          string // -debug
+	prompts       bool   // -debug-prompts
 	file          string // -config
 	watch         time.Duration
 	check, strict bool
@@ -92,6 +95,8 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.SetOutput(stderr)
 	fs.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
 	fs.BoolVar(&c.demo, "demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
+	fs.StringVar(&c.live, "debug", "", "`address` of a live page of what is decided and why, without a login: 127.0.0.1:6060, say (empty: none; with -demo a port of its own)")
+	fs.BoolVar(&c.prompts, "debug-prompts", false, "show the beginning and the end of prompts on the live page")
 	fs.StringVar(&c.file, "config", "", "`FILE` that says what is served and how; it takes the place of the flags marked *")
 	fs.DurationVar(&c.watch, "watch", 2*time.Second, "how often to look whether the -config has changed (0: never, only on SIGHUP)")
 	fs.BoolVar(&c.check, "check", false, "print what is in effect, with all defaults, as a -config, and end")
@@ -158,10 +163,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if c.demo {
-		return runDemo(ctx, stdout)
+		return runDemo(ctx, stdout, c.live)
 	}
 	c.serve.log = slog.New(slog.NewTextHandler(stderr, nil))
 	s := newService(c.serve.log)
+	if c.live != "" && !c.check {
+		p, err := debugui.New(debugui.Config{Title: "Gateway " + c.listen, ShowPrompts: c.prompts})
+		if err != nil {
+			return err
+		}
+		s.live = &livePage{Page: p, parser: prompt.Parser{MaxText: c.maxText}}
+		s.streams.live = s.live
+	}
 	f, o, err := c.load(s)
 	if err != nil {
 		return err
@@ -219,6 +232,15 @@ func (c *command) run(ctx context.Context, s *service) error {
 	ln, err := net.Listen("tcp", c.listen)
 	if err != nil {
 		return err
+	}
+	if s.live != nil {
+		url, stop, err := s.live.serve(c.live, c.serve.log)
+		if err != nil {
+			_ = ln.Close()
+			return err
+		}
+		defer stop()
+		c.serve.log.Info("live page", "url", url)
 	}
 	f := s.gateway.File()
 	c.serve.log.Info("listening", "address", ln.Addr().String(), "strategy", strategiesOf(f), "targets", len(s.gateway.View().Snapshot()))

@@ -24,6 +24,7 @@ type service struct {
 	policy  egress.Policy // that the file began with; a change needs a restart
 	streams streams
 	wrong   mismatches
+	live    *livePage // nil: there is none
 
 	mu     sync.Mutex // one update at a time
 	routes atomic.Pointer[map[string]*routeState]
@@ -55,7 +56,7 @@ func (s *service) options() config.Options {
 		}
 		return build(cfg)
 	}
-	return config.Options{
+	return s.live.options(config.Options{
 		Strategies: map[string]config.Strategy{precisecacheaware.Name: precise},
 		Subscribe:  s.streams.subscribe,
 		Logger:     zapTo(s.log),
@@ -64,7 +65,7 @@ func (s *service) options() config.Options {
 				s.update()
 			}
 		},
-	}
+	})
 }
 
 // build makes the gateway of a file that options has read.
@@ -114,6 +115,7 @@ func (s *service) update() error {
 		fresh[r.Model] = st
 	}
 	s.routes.Store(&fresh)
+	s.live.watch(s)
 	if old != nil {
 		for name, st := range *old {
 			if now := fresh[name]; st.tokens != nil && (now == nil || now.tokens != st.tokens) {

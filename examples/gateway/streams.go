@@ -15,7 +15,8 @@ import (
 // streams are the engines' KV events that are followed. The zero value, with its
 // fields set, is ready.
 type streams struct {
-	log *slog.Logger
+	log  *slog.Logger
+	live *livePage // told too; nil: there is none
 	// forget is told that a target's cache is gone.
 	forget func(id string)
 
@@ -50,6 +51,9 @@ func (s *streams) subscribe(c config.Subscription) (config.Runner, error) {
 		Trace: zmqsub.Trace{
 			Transition: func(id string, from, to zmqsub.State, why string) {
 				s.log.Info("KV events", "target", id, "from", from.String(), "to", to.String(), "why", why)
+				if s.live != nil {
+					s.live.StreamChanged(id, from.String(), to.String(), why)
+				}
 			},
 			Gap:       f.gap,
 			Malformed: func(id string, err error) { s.log.Warn("KV events not understood", "target", id, "err", err) },
@@ -105,7 +109,10 @@ type feed struct {
 	gapped map[string]bool
 }
 
-func (f *feed) gap(string, uint64, uint64) {
+func (f *feed) gap(id string, last, seq uint64) {
+	if l := f.stream.streams.live; l != nil {
+		l.Gap(id, last, seq)
+	}
 	for _, id := range f.stream.targets {
 		f.gapped[id] = !f.replay
 	}
