@@ -144,6 +144,7 @@ type Page struct {
 
 	mu     sync.RWMutex
 	routes []*route
+	first  *route // the one to show where none is asked for
 	events ring[event]
 	seq    uint64 // of the last event
 }

@@ -144,9 +144,10 @@ func (p *Page) serveState(w http.ResponseWriter, req *http.Request) {
 func (p *Page) list(s *state, name string) (chosen *route) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
+	chosen = p.first
 	for _, r := range p.routes {
 		s.Routes = append(s.Routes, r.name)
-		if chosen == nil || r.name == name {
+		if chosen == nil || r.name == name && name != "" {
 			chosen = r
 		}
 	}

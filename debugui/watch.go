@@ -53,16 +53,20 @@ type Stream struct {
 	Messages, Gaps, Replays, Malformed, Overflows uint64
 }
 
-// Watch shows a route, in place of what was watched under its name before. The
-// error says that there are more routes than the page keeps.
+// Watch shows a route, in place of what was watched under its name before. The one
+// that was watched last is the one that the page begins with. The error says that
+// there are more routes than the page keeps.
 func (p *Page) Watch(w Route) error {
 	r := p.route(w.Name)
 	if r.name != observe.Clean(w.Name) {
 		return fmt.Errorf("debugui: Watch %q: %w", w.Name, errTooMany)
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.watched = w
+	r.mu.Unlock()
+	p.mu.Lock()
+	p.first = r
+	p.mu.Unlock()
 	return nil
 }
 

@@ -68,6 +68,7 @@ func shoot(p *tab, name string) {
 		scheme string
 	}{{1440, "light"}, {1440, "dark"}, {768, "dark"}, {360, "light"}} {
 		p.look(v.width, 900, v.scheme)
+		p.eval("scrollTo(0, 0)", nil)
 		p.shoot(fmt.Sprintf("%s-%d-%s", name, v.width, v.scheme))
 	}
 	p.look(1440, 900, "light")

@@ -4,7 +4,8 @@ import * as draw from "./tables.js";
 
 const every = 1000;
 let timer = 0, paused = false, asking = false, again = false;
-let news = null;
+let news = null, chosen = "";
+let typed = ""; // the model that was filled in
 let heard = { event: -1, spills: 0, at: 0, route: "" };
 
 function query(path, params) {
@@ -16,7 +17,7 @@ async function ask() {
   if (asking) return void (again = true);
   asking = true;
   try {
-    const r = await query("state", { route: $("route").value, show: $("show").value, find: $("find").value });
+    const r = await query("state", { route: chosen, show: $("show").value, find: $("find").value });
     if (!r.ok) throw new Error("status " + r.status);
     news = await r.json();
     render(news);
@@ -50,7 +51,8 @@ function render(s) {
   draw.drawDecisions(s, why);
   draw.drawEvents(s);
   draw.drawStreams(s);
-  if ($("try-model").value === "" && document.activeElement !== $("try-model")) $("try-model").value = s.model;
+  if (typed !== $("try-model").value) typed = null; // somebody's own
+  if (typed !== null && document.activeElement !== $("try-model")) $("try-model").value = typed = s.model;
   announce(s);
 }
 
@@ -138,7 +140,7 @@ $("pause").addEventListener("click", () => {
   } else ask();
 });
 $("route").addEventListener("change", () => {
-  $("try-model").value = "";
+  chosen = $("route").value;
   ask();
 });
 $("show").addEventListener("change", () => ask());
