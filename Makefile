@@ -54,6 +54,8 @@ purego:
 
 fuzz:
 	@GO=$(GO) tools/fuzz.sh $(FUZZTIME)
+	@set -e; for m in $(NESTED); do \
+	  ! git grep -q '^func Fuzz' -- $$m || (cd $$m; GO=$(GO) $(CURDIR)/tools/fuzz.sh $(FUZZTIME)); done
 
 bench:
 	$(GO) run ./bench/budget
