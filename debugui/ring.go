@@ -2,7 +2,7 @@ package debugui
 
 import "time"
 
-// ring keeps the last values that were added. A zero ring keeps none.
+// ring keeps the last size values that were added, which is 1 or more.
 type ring[T any] struct {
 	kept []T
 	next int // where the next one goes, once kept is full
@@ -17,13 +17,18 @@ func (r *ring[T]) add(v T) (gone T, full bool) {
 		r.kept = append(r.kept, v)
 		return gone, false
 	}
-	if r.size == 0 {
-		return v, true
-	}
 	gone = r.kept[r.next]
 	r.kept[r.next] = v
 	r.next = (r.next + 1) % r.size
 	return gone, true
+}
+
+// oldest returns what the next add will let go.
+func (r *ring[T]) oldest() (v T, full bool) {
+	if len(r.kept) < r.size {
+		return v, false
+	}
+	return r.kept[r.next], true
 }
 
 // newest calls f with the values, the newest first, until it returns false.

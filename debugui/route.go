@@ -199,14 +199,19 @@ func (r *route) target(id string) *perTarget {
 	return t
 }
 
-// keep adds a decision to those that are shown.
+// keep adds a decision to those that are shown. The storage of one that goes is
+// used again.
 func (r *route) keep(e decision) {
 	r.seq++
 	e.seq = r.seq
-	d := &e
-	if gone, full := r.all.add(d); full && !gone.bad() {
-		r.release(gone)
+	d, full := r.all.oldest()
+	if !full || d.bad() { // a bad one is maybe in the other list
+		d = new(decision)
+	} else {
+		r.release(d)
 	}
+	*d = e
+	r.all.add(d)
 	if d.key != nil {
 		r.flying[d.key] = d
 	}
