@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -23,8 +24,9 @@ import (
 type exchange struct {
 	policy *Policy
 	prompt router.Prompt
-	body   []byte        // whole; nil where it was not read
-	rest   io.ReadCloser // what is sent where body is nil
+	body   []byte  // whole; nil where it was not read
+	rest   *unread // what is sent where body is nil
+	broken error   // the client did not send all of its body
 	pool   reverseproxy.UpstreamPool
 	lease  *router.Lease // of the present attempt
 	tried  []string
@@ -47,8 +49,8 @@ func (p *Policy) begin(r *http.Request) *exchange {
 	return x
 }
 
-// read sets body, or rest where the body is too long, one too many, may not be
-// waited for or breaks off.
+// read sets body, or rest where the body is too long, one too many or may not be
+// waited for, or broken.
 func (x *exchange) read(r *http.Request) {
 	b := &x.policy.bodies
 	size := r.ContentLength
@@ -57,18 +59,15 @@ func (x *exchange) read(r *http.Request) {
 	}
 	if size > x.policy.MaxBody || caddyhttp.IsIncremental(r.Header) || !b.take(size) {
 		x.policy.state.unread.Add(1)
-		x.rest = r.Body
+		x.rest = &unread{Reader: r.Body, body: r.Body}
 		return
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, x.policy.MaxBody+1))
-	if int64(len(body)) > x.policy.MaxBody || err != nil {
+	if err != nil || int64(len(body)) > x.policy.MaxBody {
 		b.free.Add(size)
 		x.policy.state.unread.Add(1)
-		next := io.Reader(r.Body)
-		if err != nil {
-			next = failing{err}
-		}
-		x.rest = &unread{Reader: io.MultiReader(bytes.NewReader(body), next), body: r.Body}
+		x.broken = err
+		x.rest = &unread{Reader: io.MultiReader(bytes.NewReader(body), r.Body), body: r.Body}
 		return
 	}
 	b.free.Add(size - int64(len(body)))
@@ -91,6 +90,9 @@ func (x *exchange) rewind(r *http.Request) {
 // route leases an upstream of pool, nil where none may be picked. It comes back to
 // those that were tried where no other is left: how often is Caddy's to say.
 func (x *exchange) route(ctx context.Context, pool reverseproxy.UpstreamPool) *reverseproxy.Upstream {
+	if x.broken != nil && len(pool) > 0 {
+		return pool[0] // RoundTrip sends nothing
+	}
 	if x.lease != nil {
 		x.lease.Done(router.Outcome{Stage: router.Canceled}) // nothing, where RoundTrip saw how it ended
 		x.lease = nil
@@ -120,19 +122,28 @@ type transport struct {
 // there, so that Caddy can still send the request elsewhere while the prompt waits
 // or is in prefill: engines send a stream's header at once.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.HTTPTransport.RoundTrip(req)
 	x, ok := req.Context().Value(exchangeKey{}).(*exchange)
+	if ok && x.broken != nil {
+		return x.blameClient(req)
+	}
+	resp, err := t.HTTPTransport.RoundTrip(req)
 	if !ok || x.lease == nil { // a health check
 		return resp, err
 	}
-	switch {
-	case err != nil:
+	if err != nil {
+		if x.rest != nil && x.rest.failed() != nil {
+			x.broken = x.rest.failed()
+			x.lease.Done(router.Outcome{Stage: router.Canceled})
+			return x.blameClient(req)
+		}
 		x.lease.Done(router.Outcome{Err: err})
 		return nil, err
-	case resp.StatusCode >= 400:
+	}
+	if resp.StatusCode >= 400 {
 		x.lease.Done(router.Outcome{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header)})
 		return resp, nil
-	case resp.StatusCode == http.StatusSwitchingProtocols:
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
 		x.lease.FirstToken() // a tunnel: the end of the request's context settles it
 		return resp, nil
 	}
@@ -145,6 +156,30 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.lease.FirstToken()
 	resp.Body = r
 	return resp, nil
+}
+
+// blameClient ends a request whose body broke off. As an upstream's failure Caddy
+// would send it again and shun one upstream after the other.
+func (x *exchange) blameClient(req *http.Request) (*http.Response, error) {
+	status := 0
+	if e, ok := errors.AsType[caddyhttp.HandlerError](x.broken); ok {
+		status = e.StatusCode // a handler before this one limits the body
+	} else if _, ok := errors.AsType[*http.MaxBytesError](x.broken); ok {
+		status = http.StatusRequestEntityTooLarge
+	}
+	if status < 400 || status > 599 {
+		return nil, fmt.Errorf("the client's body broke off: %w: %w", x.broken, context.Canceled)
+	}
+	return &http.Response{
+		StatusCode: status,
+		Status:     strconv.Itoa(status) + " " + http.StatusText(status),
+		Proto:      "HTTP/1.1",
+		ProtoMajor: 1,
+		ProtoMinor: 1,
+		Header:     make(http.Header),
+		Body:       http.NoBody,
+		Request:    req,
+	}, nil
 }
 
 // reply is a reply's body, whose end settles the lease. A panic between does so
@@ -173,30 +208,40 @@ func (r *reply) Close() error {
 	return r.body.Close()
 }
 
-// unread is a body of which a part was read. It can be sent again as long as no
+// unread is a body that is not known as a whole. It can be sent again as long as no
 // attempt has read from it, so closing it does nothing until then.
 type unread struct {
 	io.Reader
 	body    io.Closer
 	touched atomic.Bool
+	closed  atomic.Bool
+	err     atomic.Pointer[error]
 }
 
 func (u *unread) Read(p []byte) (int, error) {
 	u.touched.Store(true)
-	return u.Reader.Read(p)
+	n, err := u.Reader.Read(p)
+	if err != nil && err != io.EOF && !u.closed.Load() {
+		u.err.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// failed returns why the client's body broke off, nil where it did not.
+func (u *unread) failed() error {
+	if err := u.err.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func (u *unread) Close() error {
 	if !u.touched.Load() {
 		return nil
 	}
+	u.closed.Store(true)
 	return u.body.Close()
 }
-
-// failing is the end of a body that broke off.
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // budget is room for bodies, in bytes.
 type budget struct{ free atomic.Int64 }

@@ -93,8 +93,8 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("max_body, max_bodies: less than 0")
 	}
 	for id, w := range p.Weights {
-		if !(w > 0 && w <= 1e6) {
-			return fmt.Errorf("weights: %s: %v is not above 0 and up to 1e6", id, w)
+		if !validWeight(w) {
+			return fmt.Errorf("weights: %s: %v is not a number above 0 and up to 1e6", id, w)
 		}
 	}
 	if p.Strategy.Name == "" {
@@ -168,8 +168,8 @@ func (p *Policy) Select(pool reverseproxy.UpstreamPool, r *http.Request, _ http.
 	}
 	x.rewind(r)
 	u := x.route(r.Context(), pool)
-	if u == nil {
-		return nil
+	if u == nil || x.lease == nil {
+		return u
 	}
 	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
 		d := x.lease.Decision()
@@ -212,8 +212,8 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			}
 		case key == "weight" && len(args) == 2:
 			w, err := strconv.ParseFloat(args[1], 64)
-			if err != nil {
-				return d.Errf("weight: %v", err)
+			if err != nil || !validWeight(w) {
+				return d.Errf("weights: %s: %s is not a number above 0 and up to 1e6", args[0], args[1])
 			}
 			if p.Weights == nil {
 				p.Weights = make(map[string]float64)
@@ -237,6 +237,8 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	return nil
 }
+
+func validWeight(w float64) bool { return w > 0 && w <= 1e6 }
 
 // options reads the block below a strategy's name.
 func (s *Strategy) options(d *caddyfile.Dispenser) error {

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	caddy.DefaultStorage.Path = dir
+	caddy.RegisterModule(new(source))
 	before := goleak.IgnoreCurrent() // those of the packages of Caddy
 	code := m.Run()
 	built.remove()

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
@@ -80,14 +82,19 @@ type Status struct {
 }
 
 func status() []Status {
-	all := []Status{}
+	shared := make(map[any]*state)
 	states.Range(func(key, v any) bool {
-		s, ok := v.(*state)
-		if !ok {
-			return true
+		if s, ok := v.(*state); ok {
+			shared[key] = s
 		}
+		return true
+	})
+	all := make([]Status, 0, len(shared))
+	for key, s := range shared {
+		policies, _ := states.References(key) // not within Range, which holds its lock
 		all = append(all, Status{
 			Strategy:    s.strategy,
+			Policies:    policies,
 			InFlight:    s.fleet.inFlight(),
 			Sent:        s.sent.Load(),
 			Finished:    s.finished.Load(),
@@ -98,8 +105,8 @@ func status() []Status {
 			CachedBytes: s.cached.Load(),
 			LengthBytes: s.length.Load(),
 		})
-		return true
-	})
+	}
+	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Strategy, b.Strategy) })
 	return all
 }
 
