@@ -71,6 +71,7 @@ var rules = []rule{
 	{"lmcache", []string{"egress"}},
 	{"loadview", []string{"egress"}},
 	{"debugui", []string{"internal/observe", "kvindex", "loadview", "prompt"}},
+	{"docs", nil}, // tests alone
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex"}},
 	{"strategy/*", []string{"trie", "kvindex", "lmcache", "internal/pick", "internal/textcache", "internal/tokencache"}},
