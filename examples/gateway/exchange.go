@@ -32,12 +32,12 @@ type exchange struct {
 
 // edit returns what makes the body name the model as t knows it.
 func (x *exchange) edit(t router.Target) edit {
-	if len(x.names) == 0 {
+	name := x.match.Rewrite(t)
+	if x.match.Requested == "" || name == x.match.Requested {
 		return edit{}
 	}
-	name := x.match.Rewrite(t)
-	if name == x.match.Requested {
-		return edit{}
+	if x.names == nil { // the file has changed since the request came
+		x.names, _ = modelSpans(x.in.data)
 	}
 	return rename(x.names, name)
 }

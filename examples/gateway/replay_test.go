@@ -111,6 +111,9 @@ func (e *engine) share(corpus string) float64 {
 // have found.
 func TestReplay(t *testing.T) {
 	sessions := mixed(tauBench(t), miniSWE(t))
+	if raceDetector {
+		sessions = sessions[:len(sessions)/5] // it is some 20 times as slow
+	}
 	all := new(engine)
 	for _, s := range sessions {
 		for _, r := range s {
