@@ -102,7 +102,7 @@ func (c *Config) check() error {
 		case *v == 0:
 			*v = def
 		case *v < 0 || *v > most:
-			errs = append(errs, fmt.Errorf("Config.%s: %d is not from 0 to %d", name, *v, most))
+			errs = append(errs, fmt.Errorf("debugui: Config.%s: %d is not from 0 to %d", name, *v, most))
 		}
 	}
 	atMost("Decisions", &c.Decisions, DefaultDecisions, 10_000)
@@ -111,17 +111,17 @@ func (c *Config) check() error {
 	if c.ExplainRate == 0 {
 		c.ExplainRate = DefaultExplainRate
 	} else if c.ExplainRate > 10_000 {
-		errs = append(errs, fmt.Errorf("Config.ExplainRate: %d is more than 10000", c.ExplainRate))
+		errs = append(errs, fmt.Errorf("debugui: Config.ExplainRate: %d is more than 10000", c.ExplainRate))
 	}
 	switch {
 	case c.MaxBody == 0:
 		c.MaxBody = DefaultMaxBody
 	case c.MaxBody < 0 || c.MaxBody > 64<<20:
-		errs = append(errs, fmt.Errorf("Config.MaxBody: %d is not from 0 to %d", c.MaxBody, 64<<20))
+		errs = append(errs, fmt.Errorf("debugui: Config.MaxBody: %d is not from 0 to %d", c.MaxBody, 64<<20))
 	}
 	for i, h := range c.Hosts {
 		if h == "" || strings.ContainsAny(h, "/ \t") || h != "*" && strings.Contains(h, "*") || strings.Contains(h, ":") {
-			errs = append(errs, fmt.Errorf("Config.Hosts[%d]: %q is no host name; ports are left out, and \"*\" stands alone", i, h))
+			errs = append(errs, fmt.Errorf("debugui: Config.Hosts[%d]: %q is no host name; ports are left out, and \"*\" stands alone", i, h))
 		}
 	}
 	if c.Title == "" {
@@ -154,7 +154,7 @@ type Page struct {
 func New(cfg Config) (*Page, error) {
 	cfg.Hosts = append([]string(nil), cfg.Hosts...)
 	if err := cfg.check(); err != nil {
-		return nil, fmt.Errorf("debugui: %w", err)
+		return nil, err
 	}
 	p := &Page{
 		cfg: cfg, hosts: make(map[string]bool), cross: http.NewCrossOriginProtection(), models: observe.NewNames(maxModels),
@@ -248,23 +248,31 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// pacer lets so many through in a second. It is safe for concurrent use.
+// pacer lets rate through in a second, evenly where there are more, and as many at
+// once after a pause. It is safe for concurrent use.
 type pacer struct {
 	rate int
 	mu   sync.Mutex
-	at   time.Time // the second
-	n    int       // let through in it
+	at   time.Time // when left was right
+	left float64
 }
 
 func (p *pacer) take(now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now.Sub(p.at) >= time.Second || now.Before(p.at) {
-		p.at, p.n = now, 0
-	}
-	if p.n >= p.rate {
+	if p.rate <= 0 {
 		return false
 	}
-	p.n++
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most := float64(p.rate)
+	if since := now.Sub(p.at); since > time.Second || since < 0 {
+		p.left = most
+	} else {
+		p.left = min(most, p.left+since.Seconds()*most)
+	}
+	p.at = now
+	if p.left < 1 {
+		return false
+	}
+	p.left--
 	return true
 }

@@ -31,7 +31,6 @@ type decision struct {
 	key           any    // what finds it again; nil where nothing does
 	stage         string // final; "" while in flight
 	status        int
-	retried       bool
 	first, whole  time.Duration // from the choice to the first token, to the end
 	prompts, hits int           // tokens, as the engine reported them
 }

@@ -163,6 +163,7 @@ func keyboard(t *testing.T, f *fleet, p *tab) {
 	p.wait("the candidates", `document.activeElement.getAttribute("aria-expanded") === "true" && document.querySelectorAll("#decisions tr.more tbody tr").length === 3`)
 	p.wait("one that was taken", `document.querySelectorAll("#decisions tr.more tr.picked").length === 1`)
 	p.wait("the prompt, which is switched on", `document.querySelector("#decisions tr.more pre").textContent.includes("[user]")`)
+	p.shoot("why")
 	p.wait("that prompts are shown", `document.querySelector("#privacy").textContent === "Prompts are shown on this page"`)
 	// New decisions do not take the focus or the row away.
 	var before, after int

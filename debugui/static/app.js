@@ -45,6 +45,7 @@ function render(s) {
   text($("privacy"), s.prompts ? "Prompts are shown on this page" : "Prompts are not shown");
   $("privacy").className = "tag " + (s.prompts ? "loud" : "quiet");
   routes(s);
+  draw.trim(s);
   draw.drawOverview(s);
   draw.drawTargets(s, $("find").value !== "");
   draw.drawSizes(s);

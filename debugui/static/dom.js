@@ -127,7 +127,7 @@ export const sign = (level) => signs[level] || "·";
 // the area below it, in a box of w by h.
 export function runs(values, w, h) {
   let line = "", area = "", first = -1;
-  const x = (i) => ((i / Math.max(values.length - 1, 1)) * w).toFixed(1);
+  const x = (i) => (((i + 0.5) / values.length) * w).toFixed(1);
   const y = (v) => (h - 1.5 - (v / 1000) * (h - 3)).toFixed(1);
   const end = (i) => {
     if (first < 0) return;

@@ -36,6 +36,17 @@ export function drawReasons() {
   $("reasons").append(...Object.entries(reasons).map(([r, t]) => el("div", null, el("dt", null, words(r)), el("dd", null, t))));
 }
 
+// trim leaves out what was before the first pick, but for half a minute, so that
+// something is to be seen early on.
+export function trim(s) {
+  let from = s.picks.findIndex((n) => n > 0);
+  if (from < 0) from = s.picks.length;
+  from = Math.max(0, Math.min(from - 1, s.picks.length - Math.ceil(30000 / s.spanMs)));
+  s.picks = s.picks.slice(from);
+  s.series = s.series.slice(from);
+  for (const t of s.targets) t.series = t.series.slice(from);
+}
+
 export function drawOverview(s) {
   const t = s.totals;
   const ready = s.states.ready || 0;
@@ -75,8 +86,8 @@ function drawChart(s) {
     svg("svg", { viewBox: `0 0 ${w} ${h}`, preserveAspectRatio: "none", "aria-hidden": "true" },
       ...rules, ...bars, svg("path", { class: "area", d: area }), svg("path", { class: "line", d: line })),
   );
-  const minutes = Math.round((n * s.spanMs) / 60000);
-  text($("chart-span"), `the last ${minutes} minutes, 0 to 100%; at most ${num(most)} picks in ${s.spanMs / 1000} s`);
+  const seconds = Math.round((n * s.spanMs) / 1000);
+  text($("chart-span"), `the last ${seconds < 100 ? seconds + " seconds" : Math.round(seconds / 60) + " minutes"}, 0 to 100%; at most ${num(most)} picks in ${s.spanMs / 1000} s`);
   const known = s.series.filter((v) => v >= 0);
   text($("chart-text"), known.length ? `Between ${percent(Math.min(...known))} and ${percent(Math.max(...known))} cached; lately ${percent(known.at(-1))}.` : "No picks yet.");
 }
@@ -168,7 +179,7 @@ export function drawDecisions(s, onWhy) {
       ["td", "wide", d.inFlight + "+" + d.queued, () => (d.target ? d.inFlight + " in flight" + (d.queued ? ", " + d.queued + " queued" : "") : "–")],
       ["td", "n wide", d.tookUs, () => (d.target ? num(d.tookUs) + " µs" : "–")],
       ["td", "", d.stage + d.status + d.firstMs, () => outcome(d)],
-      ["td", "", d.of + "/" + s.prompts, () => (d.of || s.prompts ? whyButton(d, onWhy) : el("span", { class: "sub" }, "not kept"))],
+      ["td", "", d.of + "/" + s.prompts, () => (d.of || s.prompts ? whyButton(d, onWhy) : ["–", el("span", { class: "vh" }, "not kept")])],
     ]);
   };
   if (held) for (const d of list) update(body.querySelector(`[data-key="${d.seq}"]`), d);
