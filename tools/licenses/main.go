@@ -1,6 +1,6 @@
 // Command licenses lists the modules whose code ends up in what users build of this
 // repository, with their licences, and fails where one of these is not permissive or
-// is not known:
+// is not known. There are exceptions for examples, each with its reason:
 //
 //	licenses [-root DIR] [-write] -o LICENSES.md MODULE_DIR...
 //
@@ -140,6 +140,25 @@ var permissive = map[string]bool{
 	"ISC": true, "MIT": true, "MIT-0": true, "Unlicense": true, "Zlib": true, "BlueOak-1.0.0": true,
 }
 
+// exception lets in, into examples alone, a licence that would not be: which one it is,
+// and why it may be there. No package that others import may link it.
+type exception struct{ licence, why string }
+
+var exceptions = map[string]exception{
+	"github.com/AndreasBriese/bbloom": {"MIT", "comes with Caddy; MIT, with comment marks in it, and one file in the public domain"},
+	"github.com/go-sql-driver/mysql":  {"MPL-2.0", "comes with Caddy; not changed, and its source is where its path says"},
+}
+
+// allowed reports whether the module is an exception: the licence that was found, and
+// examples alone that link it.
+func (l *linked) allowed(name string, ids []string) (exception, bool) {
+	e, ok := exceptions[name]
+	for _, by := range l.by {
+		ok = ok && strings.HasPrefix(by, "examples/")
+	}
+	return e, ok && strings.Join(ids, ", ") == e.licence
+}
+
 // wholly is the share of a file, in percent, that known licence texts have to make
 // up; the rest is names, years and headings.
 const wholly = 75
@@ -189,14 +208,20 @@ func licences(dir string) ([]string, error) {
 // page returns the file. The error tells of every module that may not be there.
 func page(found map[string]*linked) ([]byte, error) {
 	var errs []error
+	var notes string
 	var b strings.Builder
 	b.WriteString(head)
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		ids, err := licences(found[name].dir)
-		if err != nil {
+		if e, ok := found[name].allowed(name, ids); err != nil && ok {
+			notes += fmt.Sprintf("- %s (%s): %s.\n", name, e.licence, e.why)
+		} else if err != nil {
 			errs = append(errs, fmt.Errorf("%s (linked by %s): %w", name, strings.Join(found[name].by, ", "), err))
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, strings.Join(ids, ", "), strings.Join(found[name].by, ", "))
+	}
+	if notes != "" {
+		b.WriteString("\nExceptions, which no package links that others import, but an example's program alone:\n\n" + notes)
 	}
 	b.WriteString(foot)
 	return []byte(b.String()), errors.Join(errs...)

@@ -58,6 +58,33 @@ func TestLicences(t *testing.T) {
 	}
 }
 
+// TestExceptions: an exception is for examples, and for the licence that it names.
+func TestExceptions(t *testing.T) {
+	const mysql = "github.com/go-sql-driver/mysql"
+	mpl := "Mozilla Public License, version 2.0\n\nThis Source Code Form is subject to the terms of the Mozilla Public License, v. 2.0.\n" +
+		"If a copy of the MPL was not distributed with this file, You can obtain one at http://mozilla.org/MPL/2.0/.\n"
+	for _, c := range []struct {
+		name, text string
+		by         []string
+		ok         bool
+	}{
+		{mysql, mpl, []string{"examples/caddy"}, true},
+		{mysql, mpl, []string{"examples/caddy", "."}, false},
+		{mysql, mpl, []string{"contrib/otel"}, false},
+		{mysql, gpl, []string{"examples/caddy"}, false},
+		{"example.com/other", mpl, []string{"examples/caddy"}, false},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "LICENSE"), []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		text, err := page(map[string]*linked{c.name: {dir: dir, by: c.by}})
+		if (err == nil) != c.ok || strings.Contains(string(text), "Exceptions") != c.ok {
+			t.Errorf("%s by %v: %v", c.name, c.by, err)
+		}
+	}
+}
+
 // TestUpToDate lists what a module links that needs what this one needs, and tells
 // when that has changed.
 func TestUpToDate(t *testing.T) {
