@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/warmroute/router/bench/loadgen"
 )
 
 // sampleEvery is how often the runtime reports the gateway's goroutines.
@@ -24,8 +27,8 @@ const sampleEvery = 2 * time.Second
 
 // gateway is the gateway's process.
 type gateway struct {
-	url    string
-	config string // path of its file
+	url  string
+	page string // its live page
 
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -46,10 +49,18 @@ func build(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// startGateway starts the program at path on address and waits until it answers.
-func startGateway(ctx context.Context, path, address, config string) (*gateway, error) {
-	g := &gateway{url: "http://" + address, config: config, exited: make(chan struct{})}
-	g.cmd = exec.Command(path, "-listen", address, "-config", config,
+// startGateway starts the program at path and waits until it answers.
+func startGateway(ctx context.Context, path, config string) (*gateway, error) {
+	address, err := loadgen.FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	page, err := loadgen.FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	g := &gateway{url: "http://" + address, page: "http://" + page, exited: make(chan struct{})}
+	g.cmd = exec.Command(path, "-listen", address, "-debug", page, "-config", config,
 		// So short that what hangs is met many times in a run.
 		"-header-timeout", "4s", "-idle-timeout", "4s", "-body-timeout", "2s",
 		// So small that bodies or requests which are never let go of are soon missed.
@@ -102,6 +113,41 @@ func (g *gateway) watch(r io.Reader) {
 
 // reload makes it read its file again.
 func (g *gateway) reload() error { return g.cmd.Process.Signal(syscall.SIGHUP) }
+
+// inFlight asks the live page how many requests each target has, by the gateway's
+// count.
+func (g *gateway) inFlight(ctx context.Context) (map[string]int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.page+"/state", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var state struct {
+		Totals  struct{ InFlight *int }
+		Targets []struct {
+			ID                string
+			InFlight, Prefill *int
+		}
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&state); err != nil {
+		return nil, fmt.Errorf("the live page: %w", err)
+	}
+	if state.Totals.InFlight == nil || len(state.Targets) == 0 {
+		return nil, errors.New("the live page does not tell")
+	}
+	counts := map[string]int{"all": *state.Totals.InFlight}
+	for _, t := range state.Targets {
+		if t.InFlight == nil || t.Prefill == nil {
+			return nil, errors.New("the live page does not tell of " + t.ID)
+		}
+		counts[t.ID] = max(*t.InFlight, *t.Prefill)
+	}
+	return counts, nil
+}
 
 // stop asks the gateway to end; where it does not in time, or says that requests
 // were cut off, that is an error.

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/warmroute/router/bench/loadgen"
 )
 
 // soak is one run.
@@ -86,11 +84,7 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 	if err := f.tell(); err != nil {
 		return false, err
 	}
-	address, err := loadgen.FreeAddr()
-	if err != nil {
-		return false, err
-	}
-	g, err := startGateway(ctx, s.gateway, address, f.path)
+	g, err := startGateway(ctx, s.gateway, f.path)
 	if err != nil {
 		return false, err
 	}
