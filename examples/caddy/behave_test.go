@@ -436,3 +436,38 @@ func TestTunnel(t *testing.T) {
 	c.Close()
 	h.idle(t)
 }
+
+// TestActiveHealth: Caddy's own probes go through the same transport, are no
+// requests of ours, and decide.
+func TestActiveHealth(t *testing.T) {
+	var well atomic.Bool
+	sick := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/health" && !well.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		ok(w, r)
+	})
+	good := serve(t, ok)
+	h := start(t, proxy(sick.addr+" "+good.addr, "header_down X-Upstream {rp.upstream.hostport}", "health_uri /health", "health_interval 10ms"))
+	goes := func() (to string) {
+		a := h.ask(context.Background(), []byte("{}"), nil)
+		if a.status != http.StatusOK {
+			t.Fatalf("%+v", a)
+		}
+		return a.header.Get("X-Upstream")
+	}
+	in, sent := 0, uint64(0)
+	eventually(t, "ten in a row to the one that is well", func() bool {
+		sent++
+		if in++; goes() == sick.addr {
+			in = 0
+		}
+		return in == 10
+	})
+	well.Store(true)
+	eventually(t, "the other is back", func() bool { sent++; return goes() == sick.addr })
+	if s := h.idle(t); s.Sent != sent || s.Failed != 0 {
+		t.Errorf("%+v after %d requests", s, sent)
+	}
+}

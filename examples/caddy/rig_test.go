@@ -202,7 +202,7 @@ type message struct {
 }
 
 func body(stream bool, tokens int, ms ...message) []byte {
-	b, err := json.Marshal(map[string]any{"messages": ms, "stream": stream, "max_tokens": tokens})
+	b, err := json.Marshal(map[string]any{"messages": ms, "stream": stream, "max_tokens": tokens, "min_tokens": tokens})
 	if err != nil {
 		panic(err)
 	}
