@@ -204,9 +204,15 @@ func TestFourRoutes(t *testing.T) {
 	tr.goOn(t, "with a metrics page of garbage")
 	faults(engines[1], vllmtest.Faults{})
 
-	// A replica that dies, and comes back empty.
-	restarts := p.debug(t).Precise.Restarts
+	// A replica that dies, and comes back empty: what it was sent is forgotten, by the
+	// routes that do not read events too.
 	for _, e := range engines {
+		sent := ""
+		eventually(t, e.name+" gets a prompt", func() bool {
+			sent = fresh()
+			return ask("cache_aware", sent).target == e.name
+		})
+		before := p.debug(t).Precise.Restarts
 		faults(e, vllmtest.Faults{Refuse: true})
 		if err := e.Restart(); err != nil {
 			t.Fatal(err)
@@ -214,8 +220,11 @@ func TestFourRoutes(t *testing.T) {
 		tr.goOn(t, "without "+e.name)
 		faults(e, vllmtest.Faults{})
 		eventually(t, e.name+" serves again", func() bool { return ask("cache_aware", fresh()).target == e.name })
+		eventually(t, "the restart is seen", func() bool { precise(); return p.debug(t).Precise.Restarts > before })
+		if got := ask("cache_aware", sent); got.reason != string(router.ReasonCold) || got.cached > 0 {
+			t.Errorf("what %s had before its restart: %+v", e.name, got)
+		}
 	}
-	eventually(t, "the restarts are seen", func() bool { precise(); return p.debug(t).Precise.Restarts >= restarts+3 })
 	eventually(t, "the events are followed again", precise)
 
 	// The file: a replica less, a mistake, all of them again.

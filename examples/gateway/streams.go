@@ -123,8 +123,8 @@ func (f *feed) Reset(id string) {
 	t, _ := f.Index.Target(id)
 	f.Index.Reset(id)
 	if t.Begun && !f.gapped[id] {
-		f.stream.streams.restarts.Add(1)
 		f.stream.streams.forget(id)
+		f.stream.streams.restarts.Add(1)
 	}
 	f.gapped[id] = false
 }
