@@ -73,15 +73,15 @@ type state struct {
 		InFlight                                                     int64
 	}
 	Targets []struct {
-		ID, State         string
-		InFlight, Share   int
-		Picks             uint64
-		Series            []int
-		BySize            [][2]int
-		Blocks, QueuedMS  int
-		Trusted           bool
-		Weight            float64
-		ReadyMS, Failures int
+		ID, State                string
+		InFlight, Share          int
+		Picks                    uint64
+		Series                   []int
+		BySize                   [][2]int
+		Blocks, QueuedMS, Warmed int
+		Trusted                  bool
+		Weight                   float64
+		ReadyMS, Failures        int
 	}
 	Decisions []struct {
 		Seq                             uint64

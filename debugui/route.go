@@ -158,6 +158,9 @@ func (r *route) routed(i router.RouteInfo) {
 	if m, ok := d.Memo.(*memo); ok {
 		e.cands, e.of = m.cands, m.of
 	}
+	if e.key == nil {
+		e.stage = "untold" // what becomes of it cannot be told from others
+	}
 	if looking && r.page.cfg.ShowPrompts {
 		e.prompt = excerpt(d.Prompt)
 	}

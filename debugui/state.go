@@ -277,8 +277,9 @@ func (r *route) sourcesOf(s *state, w Route) {
 	}
 	if w.Index != nil {
 		for i := range s.Targets {
-			t, _ := w.Index.Target(s.Targets[i].id)
-			s.Targets[i].Blocks, s.Targets[i].Trusted = t.Blocks, t.Trusted
+			if t, ok := w.Index.Target(s.Targets[i].id); ok {
+				s.Targets[i].Blocks, s.Targets[i].Trusted = t.Blocks, t.Trusted
+			}
 		}
 	}
 	if w.Streams != nil {

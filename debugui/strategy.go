@@ -69,7 +69,9 @@ type explained struct {
 // is made with what it returns. It decides and learns as s does. One that is no
 // [router.Explainer] is returned as it is. [Unwrap] gives s back.
 //
-// What it learns of a decision travels in Decision.Memo.
+// What it learns of a decision travels in Decision.Memo. By it the page knows which
+// decision an outcome is of; without, only where the strategy's own Memo is a
+// pointer.
 func (p *Page) Strategy(s router.Strategy) router.Strategy {
 	e, ok := s.(router.Explainer)
 	if !ok || p.cfg.ExplainRate < 0 {

@@ -153,6 +153,7 @@ export function drawSizes(s) {
 
 function outcome(d) {
   if (d.stage === "") return el("span", { class: "sub" }, d.firstMs ? "first token after " + duration(d.firstMs) : "in flight");
+  if (d.stage === "untold") return ["–", el("span", { class: "vh" }, "not followed")];
   if (d.stage === "no_target") return badge("no target", "bad");
   const kind = d.stage === "finished" ? "good" : d.stage === "failed" ? "bad" : "calm";
   return [badge(d.stage + (d.status && d.stage === "failed" ? " " + d.status : ""), kind), el("span", { class: "sub" }, " " + duration(d.wholeMs))];

@@ -1,0 +1,132 @@
+package debugui_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/debugui"
+	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/strategy/roundrobin"
+)
+
+// TestViewTrace calls every hook and finds it on the page and at the next one's.
+func TestViewTrace(t *testing.T) {
+	page, err := debugui.New(debugui.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var next []string
+	told := func(s string) { next = append(next, s) }
+	h := page.ViewTrace(loadview.Trace{
+		StateChanged:  func(id string, _, to router.State) { told(id + to.String()) },
+		Joined:        func(m loadview.Member) { told(m.ID + "joined") },
+		Left:          func(id string, _ int) { told(id + "left") },
+		Forget:        func(id string) { told(id + "forgot") },
+		ScrapeChanged: func(id string, err error) { told(id + "scrape") },
+	})
+	for _, h := range []loadview.Trace{h, page.ViewTrace(loadview.Trace{})} { // one of them without a next
+		h.StateChanged("a", router.Ready, router.Tripped)
+		h.StateChanged("a", router.Tripped, router.Ready)
+		h.StateChanged("a", router.Ready, router.Draining)
+		h.Joined(loadview.Member{ID: "b"})
+		h.Left("http://x:y@c/d?e", 3)
+		h.Forget("d")
+		h.ScrapeChanged("e", errors.New("http://x:y@e"))
+		h.ScrapeChanged("e", nil)
+	}
+	page.StreamChanged("f", "live", "down", "connection lost")
+	page.StreamChanged("f", "down", "live", "")
+	page.Gap("f", 7, 8) // nothing is missing
+	page.Gap("f", 7, 1)
+	var v state
+	get(t, page, "/state", &v)
+	var got []string
+	for _, e := range v.Events[:len(v.Events)-8] {
+		got = append(got, e.Level+" "+e.Kind+" "+e.Target+" "+e.Text)
+	}
+	want := []string{
+		"bad gap f gap in the events: messages are missing between 7 and 1",
+		"bad gap f gap in the events: messages are missing between 7 and 8",
+		"good stream f event stream was down, is live",
+		"bad stream f event stream was live, is down: connection lost",
+		"good scrape e its metrics page is read again",
+		"bad scrape e its metrics page cannot be read",
+		"info forgot d its cache is gone: what it held is forgotten",
+		"info left http://c/d left the fleet with 3 in flight",
+		"info joined b joined the fleet",
+		"info state a was ready, is draining",
+		"good state a was tripped, is ready",
+		"bad state a was ready, is tripped",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff("atripped aready adraining bjoined http://x:y@c/d?eleft dforgot escrape escrape", strings.Join(next, " ")); d != "" {
+		t.Error(d)
+	}
+}
+
+// oneIndex knows one target.
+type oneIndex struct{}
+
+func (oneIndex) Target(id string) (kvindex.TargetStats, bool) {
+	return kvindex.TargetStats{Trusted: id == "a", Blocks: 12}, id == "a"
+}
+
+// TestSources has a route with everything that can be watched, and one with nothing.
+func TestSources(t *testing.T) {
+	page, err := debugui.New(debugui.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	view, err := loadview.New(loadview.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := view.Set([]loadview.Member{{ID: "a"}, {ID: "b", Weight: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := roundrobin.New(roundrobin.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := router.New(s, view, router.Options{Trace: page.Trace("bare", nil)}) // not wrapped
+	l, err := r.Route(context.Background(), prompt("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Done(router.Outcome{Stage: router.Finished})
+	var v struct {
+		state
+		CanTry, HasView, HasIndex, HasWarmed bool
+		Streams                              []debugui.Stream
+	}
+	get(t, page, "/state", &v)
+	if v.CanTry || v.HasView || v.HasIndex || v.HasWarmed || v.Totals.Finished != 1 || v.Decisions[0].Stage != "untold" {
+		t.Errorf("%+v", v)
+	}
+	streams := []debugui.Stream{{Target: "a", State: "live", Trusted: true, Messages: 5, Gaps: 1, Replays: 2, Malformed: 3, Overflows: 4}}
+	err = page.Watch(debugui.Route{
+		Name: "full", Router: r, View: view, Index: oneIndex{}, Streams: func() []debugui.Stream { return streams },
+		Warmed: func(ids []string, n []int) []int { return append(n[:0], 7, 8)[:len(ids)] },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Decisions, v.Streams = nil, nil
+	get(t, page, "/state", &v)
+	if !v.CanTry || !v.HasView || !v.HasIndex || !v.HasWarmed || v.Route != "full" || len(v.Targets) != 2 {
+		t.Fatalf("%+v", v)
+	}
+	if a, b := v.Targets[0], v.Targets[1]; a.Blocks != 12 || !a.Trusted || a.Weight != 1 || a.Warmed != 7 || b.Blocks != 0 || b.Trusted || b.Weight != 2 || b.Warmed != 8 {
+		t.Errorf("%+v", v.Targets)
+	}
+	if d := cmp.Diff(streams, v.Streams); d != "" {
+		t.Error(d)
+	}
+}
