@@ -47,7 +47,8 @@ licenses: tools
 
 race: deps
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
-	@set -e; for m in $(NESTED); do echo "test $$m"; CGO_ENABLED=1 $(GO) -C $$m test -race -timeout 15m ./...; done
+	@set -e; for m in $(filter-out .,$(SHIPPED)); do echo "test $$m"; CGO_ENABLED=1 $(GO) -C $$m test -race -timeout 15m ./...; done
+	$(GO) -C tools test ./...
 
 purego:
 	WARMROUTE_SOAK=0 CGO_ENABLED=0 $(GO) test -tags purego -timeout 10m ./...

@@ -94,7 +94,6 @@ func TestFindsAndSkips(t *testing.T) {
 		{"what is called", here.URL, "bad", false, "GO-2000-0001"},
 		{"what is not called", here.URL, "good", true, "govulncheck "},
 		{"a module that is none", here.URL, "nowhere", false, "govulncheck "},
-		{"from files", "file://" + db, "bad", false, "GO-2000-0001"},
 		{"no database", "file://" + db + "/nowhere", "bad", true, "skipped: govulncheck: "},
 		{"a database that hangs", hangs.URL, "bad", true, "skipped: govulncheck: "},
 		{"a database that refuses", refuses.URL, "bad", true, "skipped: govulncheck: "},
