@@ -40,6 +40,7 @@ func (p *tab) tree() []axNode {
 
 // TestAccess looks at the page as a screen reader and a keyboard do.
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	b := startBrowser(t)
 	f := startFleet(t, 3, debugui.Config{ShowPrompts: true})
 	f.subscribed()

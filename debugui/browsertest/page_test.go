@@ -11,6 +11,7 @@ import (
 
 // TestPage watches a fleet as things happen to it.
 func TestPage(t *testing.T) {
+	t.Parallel()
 	b := startBrowser(t)
 	f := startFleet(t, 4, debugui.Config{})
 	f.subscribed()
