@@ -56,7 +56,6 @@ type attempt struct {
 // buffer is what passing a reply on needs.
 type buffer struct {
 	read [16 << 10]byte
-	seen [2 * lookBack]byte // a meter's
 }
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}

@@ -186,9 +186,14 @@ func (p *players) ask(ctx context.Context, said []workload.Message) (string, err
 	var (
 		answer strings.Builder
 		first  time.Duration
-		u      usage
-		done   bool
-		lines  = bufio.NewScanner(resp.Body)
+		u      struct {
+			Prompt  int `json:"prompt_tokens"`
+			Details struct {
+				Cached int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		}
+		done  bool
+		lines = bufio.NewScanner(resp.Body)
 	)
 	for lines.Scan() {
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
@@ -201,7 +206,7 @@ func (p *players) ask(ctx context.Context, said []workload.Message) (string, err
 		}
 		var event struct {
 			Choices []struct{ Delta struct{ Content string } }
-			Usage   *usage
+			Usage   json.RawMessage
 		}
 		if err := json.Unmarshal([]byte(data), &event); err != nil {
 			return "", err
@@ -212,8 +217,10 @@ func (p *players) ask(ctx context.Context, said []workload.Message) (string, err
 			}
 			answer.WriteString(c.Delta.Content)
 		}
-		if event.Usage != nil {
-			u = *event.Usage
+		if len(event.Usage) > 0 {
+			if err := json.Unmarshal(event.Usage, &u); err != nil {
+				return "", err
+			}
 		}
 	}
 	switch {
@@ -227,6 +234,6 @@ func (p *players) ask(ctx context.Context, said []workload.Message) (string, err
 	p.tally.ttft = append(p.tally.ttft, first)
 	p.tally.targets[resp.Header.Get(headerTarget)]++
 	p.tally.prompt += u.Prompt
-	p.tally.cached += u.PromptDetails.Cached
+	p.tally.cached += u.Details.Cached
 	return answer.String(), nil
 }

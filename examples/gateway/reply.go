@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -24,7 +22,7 @@ func (x *exchange) reply(a *attempt) {
 		a.buf = buffers.Get().(*buffer)
 	}
 	d := x.lease.Decision()
-	m := newMeter(a.resp, d.Prompt, a.buf.seen[:0])
+	m := newMeter(a.resp, d.Prompt)
 	if m.reply != nil {
 		m.ids = x.tokens.reader()
 		defer x.tokens.release()
@@ -83,20 +81,12 @@ type meter struct {
 	sse   bool
 	line  int // bytes of "data:" matched at the start of this line; -1: none will be
 
-	reply *prompt.Reply      // nil: the text is not collected
-	seen  []byte             // what passed by last
-	early bool               // seen was looked into when it was full for the first time
+	reply *prompt.Reply      // nil: neither text nor usage is collected
 	ids   *prompt.TokenReply // nil: the ids are not collected
-	usage usage
 }
 
-// lookBack is how many of a reply's last bytes are searched for the usage
-// object, which the engines put at the end, after a few short fields at most.
-const lookBack = 2 << 10
-
-// newMeter returns a meter for resp, the reply to p. Its memory is seen, which is
-// empty and has room for 2*lookBack bytes.
-func newMeter(resp *http.Response, p router.Prompt, seen []byte) *meter {
+// newMeter returns a meter for resp, the reply to p.
+func newMeter(resp *http.Response, p router.Prompt) *meter {
 	m := &meter{}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return m
@@ -108,7 +98,6 @@ func newMeter(resp *http.Response, p router.Prompt, seen []byte) *meter {
 	m.sse = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 	if n, _ := p.Length(); n > 0 {
 		m.reply = new(prompt.Reply)
-		m.seen = seen
 	}
 	return m
 }
@@ -154,20 +143,6 @@ func (m *meter) observe(chunk []byte) {
 	if m.ids != nil {
 		m.ids.Write(chunk)
 	}
-	for len(chunk) > 0 {
-		if len(m.seen) == cap(m.seen) {
-			// Anthropic's stream tells the prompt's tokens at its start. vLLM's ids of the
-			// prompt come after the usage, and may be long.
-			if !m.early || m.ids != nil {
-				m.usage.find(m.seen)
-				m.early = true
-			}
-			m.seen = m.seen[:copy(m.seen, m.seen[len(m.seen)-lookBack:])]
-		}
-		n := copy(m.seen[len(m.seen):cap(m.seen)], chunk)
-		m.seen = m.seen[:len(m.seen)+n]
-		chunk = chunk[n:]
-	}
 }
 
 // report puts what was learned into o.
@@ -176,53 +151,6 @@ func (m *meter) report(o *router.Outcome) {
 		return
 	}
 	o.Reply = m.reply.Text()
-	m.usage.find(m.seen)
-	u := m.usage
-	o.PromptTokens = max(u.Prompt, u.Input+u.CacheRead+u.CacheCreation)
-	o.CachedTokens = max(u.PromptDetails.Cached, u.InputDetails.Cached, u.CacheRead)
-	o.OutputTokens = max(u.Completion, u.Output)
-}
-
-// usage is the object of that name of all the APIs.
-type usage struct {
-	// OpenAI's chat completions and completions.
-	Prompt        int     `json:"prompt_tokens"`
-	Completion    int     `json:"completion_tokens"`
-	PromptDetails details `json:"prompt_tokens_details"`
-	// OpenAI's responses and Anthropic's messages; where Input leaves out what
-	// was cached, the latter two tell it.
-	Input         int     `json:"input_tokens"`
-	Output        int     `json:"output_tokens"`
-	InputDetails  details `json:"input_tokens_details"`
-	CacheRead     int     `json:"cache_read_input_tokens"`
-	CacheCreation int     `json:"cache_creation_input_tokens"`
-}
-
-type details struct {
-	Cached int `json:"cached_tokens"`
-}
-
-// find merges the usage objects in b into u, the greatest number of each field:
-// they only grow while a reply goes on. In the text of a reply the quotes are
-// escaped, so that it cannot pretend to be one.
-func (u *usage) find(b []byte) {
-	key := []byte(`"usage":`)
-	for tries := 0; tries < 8; tries++ {
-		i := bytes.LastIndex(b, key)
-		if i < 0 {
-			return
-		}
-		value := b[i+len(key):]
-		escaped := i > 0 && b[i-1] == '\\'
-		b = b[:i]
-		var v usage
-		if escaped || json.NewDecoder(bytes.NewReader(value)).Decode(&v) != nil {
-			continue
-		}
-		u.Prompt, u.Completion = max(u.Prompt, v.Prompt), max(u.Completion, v.Completion)
-		u.Input, u.Output = max(u.Input, v.Input), max(u.Output, v.Output)
-		u.CacheRead, u.CacheCreation = max(u.CacheRead, v.CacheRead), max(u.CacheCreation, v.CacheCreation)
-		u.PromptDetails.Cached = max(u.PromptDetails.Cached, v.PromptDetails.Cached)
-		u.InputDetails.Cached = max(u.InputDetails.Cached, v.InputDetails.Cached)
-	}
+	u := m.reply.Usage()
+	o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
 }
