@@ -166,7 +166,7 @@ func (x *exchange) giveUp(a *attempt, o router.Outcome, err error) {
 	}
 	a.close()
 	x.h.cfg.Log.Warn("failed", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID, "err", err)
-	tellChoice(x.client.w.Header(), x.lease)
+	tellChoice(x.client.w.Header(), x.lease, x.h.cfg.Silent)
 	x.client.arm()
 	if errors.Is(o.Err, errHeaderTimeout) || errors.Is(o.Err, errIdleTimeout) {
 		refuse(x.client.w, http.StatusGatewayTimeout, 0, "the engine did not answer in time")

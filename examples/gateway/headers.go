@@ -80,8 +80,15 @@ func upstreamHeader(r *http.Request) http.Header {
 	return h
 }
 
-// tellChoice adds the headers that say which target answers and why.
-func tellChoice(h http.Header, l *router.Lease) {
+// tellChoice adds the headers that say which target answers and why, or, where
+// silent, sees to it that there are none, not a target's own either.
+func tellChoice(h http.Header, l *router.Lease, silent bool) {
+	if silent {
+		for _, k := range [...]string{headerTarget, headerReason, headerCached, headerAttempts, headerCachedTokens} {
+			delete(h, k)
+		}
+		return
+	}
 	d := l.Decision()
 	cached := "0"
 	if d.Length > 0 {

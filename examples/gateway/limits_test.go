@@ -66,6 +66,33 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestSilent: no reply, whoever writes it, tells what was chosen.
+func TestSilent(t *testing.T) {
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(headerTarget, "another gateway's")
+		if r.URL.Path == "/gone" {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	for _, silent := range []bool{false, true} {
+		g := newRig(t, rigConfig{Config: Config{Silent: silent}}, up)
+		for _, path := range []string{"/v1/models", "/gone"} {
+			resp, err := g.http.Get(g.url + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			told := false
+			for k := range resp.Header {
+				told = told || strings.HasPrefix(k, "X-Warmroute-")
+			}
+			if told == silent {
+				t.Errorf("silent %v, %s: %s, %v", silent, path, resp.Status, resp.Header)
+			}
+		}
+	}
+}
+
 func TestMaxRequests(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {

@@ -122,6 +122,7 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.IntVar(&c.maxText, "max-text", 0, "`bytes` of a prompt that are matched (0: all)")
 	fs.Int64Var(&h.MaxBody, "max-body", 32<<20, "most `bytes` of one request body")
 	fs.Int64Var(&h.MaxBodies, "max-bodies", 1<<30, "most `bytes` of all request bodies at once")
+	fs.BoolVar(&h.Silent, "silent", false, "leave out the X-Warmroute headers, for clients that do not trust each other")
 	fs.IntVar(&h.MaxRequests, "max-requests", 16384, "most requests at once")
 	fs.DurationVar(&h.BodyTimeout, "body-timeout", time.Minute, "most time for a client to send its body")
 	fs.DurationVar(&h.WriteTimeout, "write-timeout", time.Minute, "most time for a client to take in what it is sent")

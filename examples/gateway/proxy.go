@@ -40,6 +40,9 @@ type Config struct {
 	// the answer is 503.
 	MaxBodies   int64
 	MaxRequests int
+	// Silent leaves out the headers that say what was chosen and how much of the
+	// prompt was cached, which is of what others asked.
+	Silent bool
 
 	// BodyTimeout bounds how long a client may take to send its body; 0 means
 	// one minute. WriteTimeout bounds how long a client may leave what it gets

@@ -14,7 +14,7 @@ func (x *exchange) reply(a *attempt) {
 	defer a.close()
 	h := x.client.w.Header()
 	copyHeaders(h, a.resp.Header)
-	tellChoice(h, x.lease)
+	tellChoice(h, x.lease, x.h.cfg.Silent)
 	x.client.arm()
 	x.client.w.WriteHeader(a.resp.StatusCode)
 
