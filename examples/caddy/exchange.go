@@ -190,13 +190,17 @@ type reply struct {
 	lease  *router.Lease
 	status int
 	text   prompt.Reply // is cached too, and begins the next turn
+	ended  bool         // Read has settled the lease
 }
 
 func (r *reply) Read(p []byte) (int, error) {
 	n, err := r.in.Read(p)
 	_, _ = r.text.Write(p[:n]) // never fails
+	if err != nil {
+		r.ended = true
+	}
 	if err == io.EOF {
-		r.lease.Done(router.Outcome{Status: r.status, Reply: r.text.Text()})
+		r.lease.Done(r.learned(router.Outcome{Status: r.status}))
 	} else if err != nil {
 		r.lease.Done(router.Outcome{Err: err})
 	}
@@ -204,8 +208,18 @@ func (r *reply) Read(p []byte) (int, error) {
 }
 
 func (r *reply) Close() error {
-	r.lease.Done(router.Outcome{Stage: router.Canceled, Reply: r.text.Text()}) // nothing, where the end was read
+	if !r.ended {
+		r.lease.Done(r.learned(router.Outcome{Stage: router.Canceled}))
+	}
 	return r.body.Close()
+}
+
+// learned adds to o what the reply told.
+func (r *reply) learned(o router.Outcome) router.Outcome {
+	u := r.text.Usage()
+	o.Reply = r.text.Text()
+	o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
+	return o
 }
 
 // unread is a body that is not known as a whole. It can be sent again as long as no
