@@ -2,7 +2,7 @@
 # make test: everything that CI runs. The rest are parts of it, and make bench.
 
 GO       ?= go
-FUZZTIME ?= 5s
+FUZZTIME ?= 3s
 BIN      := $(CURDIR)/.cache/bin
 # Modules of their own, so that what they need never reaches an importer.
 NESTED    = $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
