@@ -182,7 +182,7 @@ func (g *Gateway) Watch(ctx context.Context, path string, every time.Duration) e
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	tried, seen := g.File().data, g.File().data
-	gone := false
+	gone, changed := false, false // changed: it was another than tried since then
 	for {
 		select {
 		case <-ctx.Done():
@@ -200,10 +200,11 @@ func (g *Gateway) Watch(ctx context.Context, path string, every time.Duration) e
 		gone = false
 		settled := bytes.Equal(data, seen)
 		seen = data
-		if !settled || bytes.Equal(data, tried) {
+		changed = changed || !bytes.Equal(data, tried)
+		if !settled || !changed {
 			continue
 		}
-		tried = data
+		tried, changed = data, false
 		if bytes.Equal(data, g.File().data) {
 			continue // a SIGHUP was quicker, or a change was taken back
 		}

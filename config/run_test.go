@@ -371,3 +371,50 @@ func TestWatch(t *testing.T) {
 	default:
 	}
 }
+
+// Watch puts back a file that was in place before another one, which somebody else
+// had put in place before Watch was sure of it.
+func TestWatchSeesAFileAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "router.toml")
+		write := func(text string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		one, two := fileOf("random", "", "a"), fileOf("random", "", "a", "b")
+		write(one)
+		o := options()
+		told := 0
+		o.Reloaded = func(*File, error) { told++ }
+		f, err := Load(path, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := Build(f, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = g.Watch(ctx, path, time.Second) }()
+		time.Sleep(500 * time.Millisecond)
+		write(two)
+		if err := g.ReloadFile(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // seen once
+		write(one)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if n := len(g.File().Providers); n != 1 || told != 2 {
+			t.Errorf("%d providers, told %d times", n, told)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if told != 2 {
+			t.Errorf("told %d times", told)
+		}
+	})
+}
