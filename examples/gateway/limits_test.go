@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -244,5 +246,26 @@ func TestShutdown(t *testing.T) {
 			<-ended
 			g.settled(t)
 		})
+	}
+}
+
+// TestStuckClientOfOurs: a client that asks for answers of the gateway's own and does
+// not read them is let go like any other.
+func TestStuckClientOfOurs(t *testing.T) {
+	up := upstream(t, func(http.ResponseWriter, *http.Request) {})
+	g := newRig(t, rigConfig{Config: Config{WriteTimeout: 100 * time.Millisecond, MaxBody: 1}}, up)
+	for _, ask := range []string{"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n"} {
+		c := dial(t, g)
+		if err := c.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		many := []byte(strings.Repeat(ask, 1000))
+		var err error
+		for err == nil {
+			_, err = c.Write(many)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%.20s: the gateway waits for ever", ask)
+		}
 	}
 }

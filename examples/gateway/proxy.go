@@ -130,6 +130,7 @@ func (h *Handler) Active() int { return int(h.active.Load()) }
 // ServeHTTP answers /healthz, the list of models and the page of counts, where there
 // are any, and forwards everything else.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	client := newClient(w, h.cfg.WriteTimeout)
 	if r.URL.Path == "/healthz" {
 		h.health(w)
 		return
@@ -153,7 +154,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	client := newClient(w, h.cfg.WriteTimeout)
 	in, err := h.bodies.read(client.ctl, r, h.cfg.MaxBody, h.cfg.BodyTimeout)
 	if err != nil {
 		h.refuseBody(w, r, err)
