@@ -99,7 +99,7 @@ func (s *service) update() error {
 			if old != nil && (*old)[r.Model] != nil {
 				before = (*old)[r.Model].tokens
 			}
-			if before != nil && reflect.DeepEqual(before.settings, *src) && before.group.Load().target.Model == g.target.Model {
+			if before != nil && reflect.DeepEqual(before.settings, *src) && before.group.Load().asks(g) {
 				st.tokens = before
 			} else {
 				var err error
@@ -132,9 +132,16 @@ func (s *service) group(r *config.Route) *group {
 	ranks := make(map[string][]string) // the IDs of a provider
 	refs := make(map[string]*config.Target)
 	for _, m := range s.gateway.View().Snapshot() {
-		if t, ok := m.Target.Ref.(*config.Target); ok {
-			ranks[t.Provider] = append(ranks[t.Provider], m.Target.ID)
+		t, ok := m.Target.Ref.(*config.Target)
+		if !ok {
+			continue
+		}
+		if refs[t.Provider] == nil {
 			refs[t.Provider] = t
+		}
+		// Those on their way out come last, and are of what the provider was.
+		if t.Base == refs[t.Provider].Base {
+			ranks[t.Provider] = append(ranks[t.Provider], m.Target.ID)
 		}
 	}
 	g := &group{ids: make(map[string]bool)}

@@ -19,8 +19,8 @@ import (
 type tokenSource struct {
 	settings config.TokenSource
 	memo     *prompt.TokenMemo
-	client   *tokenize.Client // nil: only the memo
-	group    atomic.Pointer[group]
+	client   *tokenize.Client      // nil: only the memo
+	group    atomic.Pointer[group] // each asks as the first one did
 
 	given, whole, partial, none atomic.Int64
 	miscounted                  atomic.Int64
@@ -33,6 +33,11 @@ type tokenSource struct {
 type group struct {
 	target *config.Target // the name and the key
 	ids    map[string]bool
+}
+
+// asks reports whether g and o ask by one name and with one key.
+func (g *group) asks(o *group) bool {
+	return g.target.Model == o.target.Model && sameKey(g.target.Header, o.target.Header)
 }
 
 // keyHeaders are what package tokenize sends along.
@@ -79,13 +84,14 @@ func newTokenSource(c config.TokenSource, policy egress.Policy, view *loadview.V
 }
 
 // ready returns the addresses of the group's targets that are ready, ranks behind
-// one address once.
+// one address once. One that has another key by now, as in the moment of a reload,
+// may be another server, which is not to see the group's.
 func (t *tokenSource) ready(v *loadview.View) []string {
 	g := t.group.Load()
 	var bases []string
 	for _, s := range v.Snapshot() {
 		ref, ok := s.Target.Ref.(*config.Target)
-		if !ok || s.Target.State != router.Ready || !g.ids[s.Target.ID] {
+		if !ok || s.Target.State != router.Ready || !g.ids[s.Target.ID] || !sameKey(ref.Header, g.target.Header) {
 			continue
 		}
 		if b := ref.Base.String(); ref.Rank <= 0 || !slices.Contains(bases, b) {
