@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 var (
@@ -47,9 +46,8 @@ func (p *bodyPool) give(n int64) { p.used.Add(-n) }
 // garbage collector, so that a few huge bodies do not stay resident.
 const keepBuffer = 1 << 20
 
-// read reads r's body, at most limit bytes of it, within timeout. Who gets a
-// body releases it.
-func (p *bodyPool) read(w *http.ResponseController, r *http.Request, limit int64, timeout time.Duration) (*body, error) {
+// read reads r's body, at most limit bytes of it. Who gets a body releases it.
+func (p *bodyPool) read(r *http.Request, limit int64) (*body, error) {
 	b, _ := p.free.Get().(*body)
 	if b == nil {
 		b = &body{pool: p}
@@ -62,19 +60,14 @@ func (p *bodyPool) read(w *http.ResponseController, r *http.Request, limit int64
 		b.release()
 		return nil, errTooLarge
 	}
-	if err := b.fill(w, r, limit, timeout); err != nil {
+	if err := b.fill(r, limit); err != nil {
 		b.release()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *body) fill(w *http.ResponseController, r *http.Request, limit int64, timeout time.Duration) error {
-	// The deadline is for the body alone: what the server reads later, to see
-	// that the client has gone, must not time out.
-	if timeout > 0 && w.SetReadDeadline(time.Now().Add(timeout)) == nil {
-		defer w.SetReadDeadline(time.Time{})
-	}
+func (b *body) fill(r *http.Request, limit int64) error {
 	size := r.ContentLength
 	if size < 0 {
 		size = min(8<<10, limit)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -266,6 +267,50 @@ func TestStuckClientOfOurs(t *testing.T) {
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%.20s: the gateway waits for ever", ask)
+		}
+	}
+}
+
+// TestSlowBodyIsTold: a body that comes too slowly is answered, though by then the
+// time to take in an answer would be over if it had begun with the request.
+func TestSlowBodyIsTold(t *testing.T) {
+	up := upstream(t, func(http.ResponseWriter, *http.Request) { t.Error("a target was asked") })
+	g := newRig(t, rigConfig{Config: Config{BodyTimeout: time.Second, WriteTimeout: time.Second}}, up)
+	c := dial(t, g)
+	fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+// TestUnreadBodies: a client that promises a body and does not send it does not keep
+// its connection for ever, whatever it was answered.
+func TestUnreadBodies(t *testing.T) {
+	up := upstream(t, func(http.ResponseWriter, *http.Request) { t.Error("a target was asked") })
+	g := newRig(t, rigConfig{Config: Config{BodyTimeout: 200 * time.Millisecond, MaxBody: 16, Log: discard}}, up)
+	for name, ask := range map[string]string{
+		"slow":          "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{",
+		"slow, chunked": "POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+		"large":         "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{",
+		"chunked large": "POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n01234567890123456789\r\n",
+		"health":        "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{",
+		"WebSocket":     "POST /v1/x HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nContent-Length: 10\r\n\r\n{",
+	} {
+		c := dial(t, g)
+		if _, err := io.WriteString(c, ask); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(c)
+		if err != nil || !bytes.HasPrefix(b, []byte("HTTP/1.1 ")) {
+			t.Errorf("%s: %v after %.40q", name, err, b)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestBodyPool(t *testing.T) {
 	r, _ := http.NewRequest("POST", "/", strings.NewReader("first"))
 	b := &body{pool: p}
 	b.refs.Store(1)
-	if err := b.fill(http.NewResponseController(nil), r, 100, 0); err != nil {
+	if err := b.fill(r, 100); err != nil {
 		t.Fatal(err)
 	}
 	one, two := b.reader(edit{}), b.reader(edit{})

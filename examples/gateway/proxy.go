@@ -82,6 +82,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		}
 	}
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, 32<<20)
+	cfg.Parser.MaxBody = cmp.Or(cfg.Parser.MaxBody, -1) // what is longer than MaxBody does not get there
 	cfg.MaxBodies = cmp.Or(cfg.MaxBodies, 1<<30)
 	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 16384)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
@@ -131,6 +132,11 @@ func (h *Handler) Active() int { return int(h.active.Load()) }
 // are any, and forwards everything else.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	client := newClient(w, h.cfg.WriteTimeout)
+	if r.Body != nil && r.Body != http.NoBody {
+		// Of a body that is not read to its end the server itself reads a part, after
+		// the answer or before it, and waits for it as long as it is let.
+		client.ctl.SetReadDeadline(time.Now().Add(h.cfg.BodyTimeout))
+	}
 	if r.URL.Path == "/healthz" {
 		h.health(w)
 		return
@@ -154,12 +160,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	in, err := h.bodies.read(client.ctl, r, h.cfg.MaxBody, h.cfg.BodyTimeout)
+	in, err := h.bodies.read(r, h.cfg.MaxBody)
+	client.arm() // a body may have taken longer than an answer may
 	if err != nil {
 		h.refuseBody(w, r, err)
 		return
 	}
 	defer in.release()
+	if r.Body != nil && r.Body != http.NoBody {
+		// What the server reads from now on, to see that the client has gone, must not
+		// time out.
+		client.ctl.SetReadDeadline(time.Time{})
+	}
 
 	p := h.parse(r, in.data)
 	m, ok := h.cfg.service.match(p.Model)
@@ -177,6 +189,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.tokens = state.tokens.fill(x, &p)
 	if x.lease, err = m.Router.Route(r.Context(), m.Prompt(p)); err != nil {
+		client.arm()
 		h.refuseRoute(w, r, err)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -418,5 +419,19 @@ func TestWebSocketsAreRefused(t *testing.T) {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusNotImplemented || asked.Load() != 0 {
 		t.Errorf("status %d, asked %d times", resp.StatusCode, asked.Load())
+	}
+}
+
+// TestLongBodyIsRead: -max-body is what bounds a body, also beyond what package
+// prompt reads by itself.
+func TestLongBodyIsRead(t *testing.T) {
+	g := newRig(t, rigConfig{Config: Config{MaxBody: 80 << 20, Log: discard}}, upstream(t, func(http.ResponseWriter, *http.Request) {}))
+	body := make([]byte, 0, 70<<20)
+	body = append(body, `{"model":"m","prompt":"`...)
+	body = append(body, bytes.Repeat([]byte("x"), 65<<20)...)
+	body = append(body, `"}`...)
+	p := g.h.parse(httptest.NewRequest("POST", "/v1/completions", nil), body)
+	if p.Model != "m" || len(p.Text) != 65<<20 {
+		t.Errorf("the model is %q, %d bytes of text", p.Model, len(p.Text))
 	}
 }
