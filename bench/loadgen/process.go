@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -24,7 +23,7 @@ type Process struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	exited chan struct{}
-	tail   tail // the end of what it wrote to standard error
+	tail   Tail // the end of what it wrote to standard error
 }
 
 // Start starts the program name with args. Stop ends it.
@@ -180,26 +179,4 @@ func ServeEngines(n int, c EngineConfig, in io.Reader, out io.Writer) error {
 	}
 	_, err = io.Copy(io.Discard, in)
 	return err
-}
-
-// tail keeps the last kilobytes that were written.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, b...)
-	if n := len(t.b) - 4<<10; n > 0 {
-		t.b = append(t.b[:0], t.b[n:]...)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.b)
 }

@@ -13,8 +13,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/warmroute/router/bench/loadgen"
 )
 
 // process is a router with all that it starts: a process group of its own.
@@ -22,7 +23,7 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer // held open: a program that reads it can tell when this one is gone
 	exited chan struct{}
-	said   tail // the end of what it wrote
+	said   loadgen.Tail // the end of what it wrote
 }
 
 // startProcess starts argv. It gets no more of this process's environment than
@@ -165,26 +166,4 @@ func freePort() (string, error) {
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	return port, err
-}
-
-// tail keeps the last kilobyte that was written.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, b...)
-	if n := len(t.b) - 1<<10; n > 0 {
-		t.b = append(t.b[:0], t.b[n:]...)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.b))
 }
