@@ -22,7 +22,6 @@ package otel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -88,20 +87,11 @@ type Telemetry struct {
 // New makes the instruments. Its error names every field of cfg with a bad value,
 // or is the MeterProvider's.
 func New(cfg Config) (*Telemetry, error) {
-	var errs []error
-	bound := func(field string, n, def int) int {
-		if n < 0 {
-			errs = append(errs, fmt.Errorf("otel: Config.%s is %d; it must not be negative", field, n))
-		}
-		if n == 0 {
-			return def
-		}
-		return n
-	}
-	targets := bound("MaxTargets", cfg.MaxTargets, DefaultMaxTargets)
-	routes := bound("MaxRoutes", cfg.MaxRoutes, DefaultMaxRoutes)
-	reasons := bound("MaxReasons", cfg.MaxReasons, DefaultMaxReasons)
-	if err := errors.Join(errs...); err != nil {
+	bound := observe.Bounds{Package: "otel"}
+	targets := bound.Of("MaxTargets", cfg.MaxTargets, DefaultMaxTargets)
+	routes := bound.Of("MaxRoutes", cfg.MaxRoutes, DefaultMaxRoutes)
+	reasons := bound.Of("MaxReasons", cfg.MaxReasons, DefaultMaxReasons)
+	if err := bound.Err(); err != nil {
 		return nil, err
 	}
 	if cfg.MeterProvider == nil {

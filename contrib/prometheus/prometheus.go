@@ -82,20 +82,11 @@ type Collector struct {
 // New returns a Collector of nothing. Its error names every field of cfg with a
 // bad value.
 func New(cfg Config) (*Collector, error) {
-	var errs []error
-	bound := func(field string, n, def int) int {
-		if n < 0 {
-			errs = append(errs, fmt.Errorf("prometheus: Config.%s is %d; it must not be negative", field, n))
-		}
-		if n == 0 {
-			return def
-		}
-		return n
-	}
-	targets := bound("MaxTargets", cfg.MaxTargets, DefaultMaxTargets)
-	routes := bound("MaxRoutes", cfg.MaxRoutes, DefaultMaxRoutes)
-	reasons := bound("MaxReasons", cfg.MaxReasons, DefaultMaxReasons)
-	if err := errors.Join(errs...); err != nil {
+	bound := observe.Bounds{Package: "prometheus"}
+	targets := bound.Of("MaxTargets", cfg.MaxTargets, DefaultMaxTargets)
+	routes := bound.Of("MaxRoutes", cfg.MaxRoutes, DefaultMaxRoutes)
+	reasons := bound.Of("MaxReasons", cfg.MaxReasons, DefaultMaxReasons)
+	if err := bound.Err(); err != nil {
 		return nil, err
 	}
 	c := &Collector{
