@@ -8,13 +8,15 @@ BIN      := $(CURDIR)/.cache/bin
 NESTED    = $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 # What users build: no tools.
 SHIPPED   = . $(filter-out tools,$(NESTED))
+# Whose tests subscribe to KV events, and are run once more with libzmq's reader.
+LIBZMQ    = ./kvindex/zmqsub ./config ./examples/gateway
 
-.PHONY: demo test check bench peers live soak race fuzz purego tools deps licenses
+.PHONY: demo test check bench peers live soak race fuzz norace tools deps licenses
 
 demo:
-	CGO_ENABLED=0 $(GO) run -tags purego ./examples/gateway -demo
+	CGO_ENABLED=0 $(GO) run ./examples/gateway -demo
 
-test: check race purego fuzz
+test: check race norace fuzz
 
 # What the race detector and libzmq's binding need. Nothing else is installed.
 deps:
@@ -31,7 +33,7 @@ tools:
 check: deps tools
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags purego ./...
+	$(GO) vet -tags libzmq ./...
 	$(BIN)/staticcheck ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
@@ -47,11 +49,13 @@ licenses: tools
 
 race: deps
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
+	CGO_ENABLED=1 $(GO) test -race -tags libzmq -timeout 15m $(LIBZMQ)
 	@set -e; for m in $(filter-out .,$(SHIPPED)); do echo "test $$m"; CGO_ENABLED=1 $(GO) -C $$m test -race -timeout 15m ./...; done
 	$(GO) -C tools test ./...
 
-purego:
-	WARMROUTE_SOAK=0 CGO_ENABLED=0 $(GO) test -tags purego -timeout 10m ./...
+# What the race detector's build leaves out, and that nothing needs C.
+norace:
+	WARMROUTE_SOAK=0 CGO_ENABLED=0 $(GO) test -timeout 10m ./...
 
 fuzz:
 	@GO=$(GO) tools/fuzz.sh $(FUZZTIME)
@@ -70,10 +74,10 @@ peers:
 # their caches; see bench/live. Not part of test: it says first what it needs.
 # LIVE_PYTHON names a Python 3.11 to 3.14 other than python3.
 live:
-	CGO_ENABLED=0 $(GO) build -tags purego -o $(BIN)/live ./bench/live
+	CGO_ENABLED=0 $(GO) build -o $(BIN)/live ./bench/live
 	$(BIN)/live $(LIVE)
 
 # The gateway for half an hour at full rate while everything goes wrong; see
 # bench/soak. Its two-minute form is among the tests.
 soak:
-	CGO_ENABLED=0 $(GO) run -tags purego ./bench/soak $(SOAK)
+	CGO_ENABLED=0 $(GO) run ./bench/soak $(SOAK)

@@ -28,7 +28,7 @@ const goRun = "go run ./examples/gateway"
 func gateway(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "gateway")
-	cmd := exec.Command("go", "build", "-tags", "purego", "-ldflags=-s -w", "-o", out, "./examples/gateway")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, "./examples/gateway")
 	cmd.Dir, cmd.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, b)

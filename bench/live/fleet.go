@@ -84,9 +84,9 @@ func (f *fleet) build(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	args := []string{"build", "-o", filepath.Join(f.dir, "gateway")}
-	env := os.Environ()
-	if f.tags == "purego" {
-		args, env = append(args, "-tags", f.tags), append(env, "CGO_ENABLED=0")
+	env := append(os.Environ(), "CGO_ENABLED=0")
+	if f.tags != "" {
+		args, env = append(args, "-tags", f.tags), append(env, "CGO_ENABLED=1")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "github.com/warmroute/router/examples/gateway")...)
 	cmd.Env = env

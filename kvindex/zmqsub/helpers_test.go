@@ -28,7 +28,7 @@ type publisher interface {
 	Close()
 }
 
-// publishers are our own and, where it is built in, libzmq's.
+// publishers are our own and, with the tag libzmq, libzmq's.
 var publishers = map[string]func(testing.TB, vllmtest.Events) publisher{
 	"own publisher": func(t testing.TB, e vllmtest.Events) publisher {
 		p, err := vllmtest.NewPublisher(e)
@@ -39,10 +39,9 @@ var publishers = map[string]func(testing.TB, vllmtest.Events) publisher{
 	},
 }
 
-// networks are what the build uses and our own.
+// networks are our own and, with the tag libzmq, libzmq's.
 var networks = map[string]func(egress.Policy) (network, error){
-	"built in": newNetwork,
-	"own":      func(p egress.Policy) (network, error) { return plain{p.Dialer()}, nil },
+	"own": func(p egress.Policy) (network, error) { return plain{p.Dialer()}, nil },
 }
 
 // everywhere runs a test with every network against every publisher.

@@ -1,4 +1,4 @@
-//go:build cgo && !purego
+//go:build libzmq
 
 package zmqsub
 
@@ -15,7 +15,10 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-func init() { publishers["libzmq publisher"] = newZPublisher }
+func init() {
+	publishers["libzmq publisher"] = newZPublisher
+	networks["libzmq"] = newNetwork
+}
 
 // TestConnectionsEndAtAnyMoment: however connections end, of themselves or by us,
 // libzmq's threads end too. They would not if one of them had an event to tell to

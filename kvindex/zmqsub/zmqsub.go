@@ -1,9 +1,9 @@
 // Package zmqsub subscribes to an engine's KV events over ZeroMQ.
 //
-// With cgo it uses libzmq: install libzmq3-dev and pkg-config (Debian, Ubuntu),
-// zeromq-devel (Fedora) or zeromq and pkg-config (Homebrew). Without it, set
-// CGO_ENABLED=0 or the build tag purego: then it speaks ZeroMQ's protocol by
-// itself, and nothing has to be installed. It behaves the same.
+// It speaks ZeroMQ's protocol itself, in Go, and needs nothing installed. The build
+// tag libzmq makes it use libzmq instead, with cgo, libzmq3-dev and pkg-config
+// (Debian, Ubuntu), zeromq-devel (Fedora) or zeromq and pkg-config (Homebrew). Both
+// behave the same.
 //
 // A [Subscriber] keeps one socket to one endpoint and feeds an index, for as many
 // targets as the messages' topics tell apart. It notices what is missing, asks
@@ -67,8 +67,8 @@ type Config struct {
 	// Endpoint is where the engine publishes, "tcp://host:port", or with Bind the
 	// address to listen on, "tcp://*:port".
 	Endpoint string
-	// Bind listens for engines that connect. It needs no libzmq in any build,
-	// because libzmq does not tell which of its peers went away.
+	// Bind listens for engines that connect. It does not use libzmq in any build,
+	// because libzmq does not report which of its peers went away.
 	Bind bool
 	// Targets are told apart by topic. At most 65,536.
 	Targets []Target

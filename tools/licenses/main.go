@@ -78,7 +78,7 @@ type linked struct {
 func collect(root string, dirs []string) (map[string]*linked, error) {
 	found := map[string]*linked{}
 	for _, dir := range dirs {
-		for _, build := range []struct{ cgo, tags string }{{"1", ""}, {"0", "purego"}} {
+		for _, build := range []struct{ cgo, tags string }{{"1", "libzmq"}, {"0", ""}} {
 			mods, err := deps(filepath.Join(root, dir), build.cgo, build.tags)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", dir, err)
@@ -230,7 +230,7 @@ func page(found map[string]*linked) ([]byte, error) {
 const head = `# Licences of what is linked
 
 Warmroute itself is under the Apache License 2.0 ([LICENSE](LICENSE)). This list is made by ` + "`make licenses`" + ` of the licence files of all
-modules whose code is linked into a package of this repository, with C or without, and ` + "`make check`" + ` fails where it is not up to date, or where
+modules whose code is linked into a package of this repository, with the tag ` + "`libzmq`" + ` or without, and ` + "`make check`" + ` fails where it is not up to date, or where
 a licence is unknown or not permissive. A dot stands for the main module, whose examples and benchmarks are among it; who imports a package
 links what that package needs. What only tests and tools need is not listed.
 
@@ -239,7 +239,7 @@ links what that package needs. What only tests and tools need is not listed.
 `
 
 const foot = `
-Not a Go module: with C and without the tag ` + "`purego`" + `, ` + "`kvindex/zmqsub`" + ` is linked to the system's libzmq, dynamically. libzmq is under the
-Mozilla Public License 2.0 since 4.3.5, and was under the LGPL 3 with an exception for linking before. With ` + "`-tags purego`" + ` or
-` + "`CGO_ENABLED=0`" + ` there is no libzmq.
+Not a Go module: with the tag ` + "`" + `libzmq` + "`" + `, ` + "`" + `kvindex/zmqsub` + "`" + ` is linked to the system's libzmq, dynamically. libzmq is under the
+Mozilla Public License 2.0 since 4.3.5, and was under the LGPL 3 with an exception for linking before. Without that tag there is
+no libzmq.
 `
