@@ -20,6 +20,8 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+
+	"github.com/warmroute/router/internal/idmemo"
 )
 
 // Config is what an Index is made of. The zero Config is the documented default.
@@ -78,8 +80,7 @@ type Index struct {
 	states atomic.Pointer[[]atomic.Uint64]    // by slot
 	shapes atomic.Pointer[[]shape]            // of the targets
 	gen    atomic.Uint64                      // of ids
-	known  [8]atomic.Pointer[resolution]      // of Match
-	turn   atomic.Uint32                      // the next of known to replace
+	known  idmemo.Memo[resolution]            // of Match
 	ids    atomic.Pointer[map[string]*target] // never changed, replaced
 
 	mu      sync.Mutex

@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"slices"
 	"sync/atomic"
-	"unsafe"
 
 	router "github.com/warmroute/router"
 )
@@ -140,11 +139,10 @@ func (w *walk) hold(n *node, m int) bool {
 	return on
 }
 
-// resolution is what one slice of ids stands for. A look-up of each id costs as
-// much as the whole descent, and the same slices come again and again.
+// resolution is the targets that one list of ids stands for. A look-up of each id
+// costs as much as the whole descent, and the same lists come again and again.
 type resolution struct {
 	gen     uint64
-	ids     []string  // a copy: it keeps the strings alive, so equal headers mean equal strings
 	slots   []int32   // of each id, -1 for none
 	index   []int32   // of each slot, its first place in ids, -1 for none
 	targets []*target // of each id, nil for none
@@ -153,18 +151,11 @@ type resolution struct {
 
 func (x *Index) resolve(ids []string) *resolution {
 	gen := x.gen.Load()
-	for i := range x.known {
-		if r := x.known[i].Load(); r != nil && r.gen == gen && sameHeaders(r.ids, ids) {
-			return r
-		}
-	}
-	for i := range x.known { // equal strings at other addresses
-		if r := x.known[i].Load(); r != nil && r.gen == gen && slices.Equal(r.ids, ids) {
-			return r
-		}
+	if r := x.known.Get(gen, ids); r != nil {
+		return r
 	}
 	targets := *x.ids.Load() // at least as new as gen says
-	r := &resolution{gen: gen, ids: slices.Clone(ids), slots: make([]int32, len(ids)), targets: make([]*target, len(ids))}
+	r := resolution{gen: gen, slots: make([]int32, len(ids)), targets: make([]*target, len(ids))}
 	for i, id := range ids {
 		r.slots[i] = -1
 		if t := targets[id]; t != nil {
@@ -180,17 +171,7 @@ func (x *Index) resolve(ids []string) *resolution {
 			}
 		}
 	}
-	x.known[x.turn.Add(1)%uint32(len(x.known))].Store(r)
-	return r
-}
-
-// sameHeaders compares addresses and lengths, not what is there.
-func sameHeaders(a, b []string) bool {
-	return len(a) == len(b) && headers(a) == headers(b)
-}
-
-func headers(s []string) string {
-	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof("")))
+	return x.known.Put(gen, ids, r)
 }
 
 // matchSpecial finishes the targets that have sliding windows, or blocks in the

@@ -62,11 +62,11 @@ type rule struct {
 // rules are asked in order; the first whose pattern fits decides.
 var rules = []rule{
 	{".", nil},
-	{"trie", nil},
+	{"trie", []string{"internal/idmemo"}},
 	{"prompt", nil},
 	{"prompt/tokenize", []string{"prompt", "egress"}},
 	{"egress", nil},
-	{"kvindex", nil},
+	{"kvindex", []string{"internal/idmemo"}},
 	{"kvindex/zmqsub", []string{"kvindex", "egress"}},
 	{"lmcache", []string{"egress"}},
 	{"loadview", []string{"egress"}},
