@@ -28,7 +28,11 @@ func (e *ConfigError) Error() string {
 	case e.Value == nil:
 		return fmt.Sprintf("%s must be %s", e.Field, e.Allowed)
 	}
-	return fmt.Sprintf("%s is %v; it must be %s", e.Field, e.Value, e.Allowed)
+	format := "%s is %v; it must be %s"
+	if _, ok := e.Value.(string); ok {
+		format = "%s is %q; it must be %s"
+	}
+	return fmt.Sprintf(format, e.Field, e.Value, e.Allowed)
 }
 
 // Unwrap returns Err.

@@ -12,6 +12,7 @@ func TestConfigError(t *testing.T) {
 	cause := errors.New("not an address")
 	for want, e := range map[string]*router.ConfigError{
 		"Slack is -1; it must be 0 or more": {Field: "Slack", Value: -1, Allowed: "0 or more"},
+		`Mode is "x y"; it must be a word`:  {Field: "Mode", Value: "x y", Allowed: "a word"},
 		"Key must be set":                   {Field: "Key", Allowed: "set"},
 		"Members[1].URL: not an address":    {Field: "Members[1].URL", Value: "x", Err: cause},
 	} {

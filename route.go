@@ -39,7 +39,9 @@ type Options struct {
 	Trace *Trace
 }
 
-func (o *Options) setDefaults() {
+// WithDefaults returns o with the default in place of each field that is zero and
+// has one.
+func (o Options) WithDefaults() Options {
 	if o.Attempts == 0 {
 		o.Attempts = 3
 	}
@@ -58,6 +60,7 @@ func (o *Options) setDefaults() {
 	if o.Trace == nil {
 		o.Trace = new(Trace)
 	}
+	return o
 }
 
 // Router joins a strategy with a fleet: it chooses and counts in one step, fails
@@ -72,8 +75,7 @@ type Router struct {
 // New returns a Router that chooses with s among the targets of f. It starts no
 // goroutine and needs no closing.
 func New(s Strategy, f Fleet, o Options) *Router {
-	o.setDefaults()
-	return &Router{strategy: s, fleet: f, opts: o}
+	return &Router{strategy: s, fleet: f, opts: o.WithDefaults()}
 }
 
 // Route chooses a target for p, leaving out those whose IDs are in exclude,

@@ -20,7 +20,7 @@ func TestWaitExtremes(t *testing.T) {
 		{Backoff: 1, MaxBackoff: math.MaxInt64},
 		{Backoff: 3, MaxBackoff: 7},
 	} {
-		o.setDefaults()
+		o = o.WithDefaults()
 		for _, n := range []uint64{0, 1, math.MaxUint64, 1 << 63} {
 			o.Rand = func() uint64 { return n }
 			for _, attempt := range []int{1, 2, 3, 62, 63, 64, 65, 1000, math.MaxInt} {

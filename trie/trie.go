@@ -13,25 +13,10 @@ package trie
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 )
-
-// Config bounds a Trie. The zero Config is the documented default.
-type Config struct {
-	// MaxNodes is the greatest number of nodes that one target may hold. A node
-	// that several targets hold counts for each. 0 means 1,000,000.
-	MaxNodes int
-	// MaxBytes is the greatest number of bytes of text for all targets together;
-	// a text that several prompts or targets share counts once. The slabs take
-	// up to a quarter more while texts come and go, and about 150 bytes for each
-	// node or prompt. Neither nodes nor prompts ever number more than MaxBytes /
-	// 128, or 65,536 where that is more. A text longer than MaxBytes is not
-	// recorded. 0 means 512 MiB.
-	MaxBytes int
-}
 
 // Stats is the size of a Trie. What a forgotten target held counts until it is
 // swept.
@@ -89,19 +74,12 @@ type slot struct {
 	list    list // its prompts, the least recently inserted first
 }
 
-// New returns an empty Trie. A negative bound is an error.
+// New returns an empty Trie. A negative bound is an error, a *ConfigError for each,
+// joined.
 func New(cfg Config) (*Trie, error) {
-	if cfg.MaxNodes < 0 {
-		return nil, fmt.Errorf("trie: MaxNodes is %d; it must not be negative", cfg.MaxNodes)
-	}
-	if cfg.MaxBytes < 0 {
-		return nil, fmt.Errorf("trie: MaxBytes is %d; it must not be negative", cfg.MaxBytes)
-	}
-	if cfg.MaxNodes == 0 {
-		cfg.MaxNodes = 1_000_000
-	}
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = 512 << 20
+	cfg = cfg.WithDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	return &Trie{
 		cfg:     cfg,

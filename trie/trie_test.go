@@ -58,8 +58,8 @@ func TestConfig(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{MaxNodes: -1}, "trie: MaxNodes is -1; it must not be negative"},
-		{Config{MaxBytes: -1}, "trie: MaxBytes is -1; it must not be negative"},
+		{Config{MaxNodes: -1}, "trie: MaxNodes is -1; it must be at least 1, or 0 for the default"},
+		{Config{MaxBytes: -1}, "trie: MaxBytes is -1; it must be at least 1, or 0 for the default"},
 	} {
 		if _, err := New(c.cfg); err == nil || err.Error() != c.want {
 			t.Errorf("New(%+v): %v, want %q", c.cfg, err, c.want)

@@ -74,12 +74,13 @@ var rules = []rule{
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex"}},
-	{"strategy/*", []string{"trie", "kvindex", "lmcache", "internal/pick", "internal/textcache", "internal/tokencache"}},
+	{"strategy/*", []string{"trie", "kvindex", "lmcache", "internal/configerr", "internal/pick", "internal/textcache", "internal/tokencache"}},
 	{"config", []string{"egress", "kvindex", "lmcache", "loadview", "prompt", "strategy/*", "trie"}},
-	{"internal/textcache", []string{"trie"}},
+	{"internal/configerr", []string{"trie"}},
+	{"internal/textcache", []string{"internal/configerr", "trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
 	{"internal/kvobserve", []string{"kvindex/zmqsub"}},
-	{"internal/tokencache", []string{"internal/textcache", "kvindex", "trie"}},
+	{"internal/tokencache", []string{"internal/configerr", "internal/textcache", "kvindex", "trie"}},
 	{"internal/*", nil},
 }
 

@@ -3,11 +3,11 @@
 package textcache
 
 import (
-	"errors"
 	"sync"
 	"unsafe"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/trie"
 )
 
@@ -30,16 +30,28 @@ type Cache struct {
 func New(t *trie.Trie) *Cache { return &Cache{trie: t, last: make(map[string]uint64)} }
 
 // Open returns shared, or, where that is nil, a new trie within the bounds, which
-// must be 0 otherwise. They are the fields of that name of trie.Config. The error
-// names the field that is off, without a package.
+// must be 0 otherwise. They are the fields of that name of trie.Config. The error is
+// a *router.ConfigError for each field that is not allowed, joined.
 func Open(shared *trie.Trie, maxNodes, maxBytes int) (*trie.Trie, error) {
-	switch {
-	case shared == nil:
-		return trie.New(trie.Config{MaxNodes: maxNodes, MaxBytes: maxBytes})
-	case maxNodes != 0 || maxBytes != 0:
-		return nil, errors.New("MaxNodes and MaxBytes must be 0 where Trie is given: it has its own")
+	var bad configerr.List
+	if shared != nil {
+		const none = "0 because Trie is given, which has its own bound"
+		bad.Check(maxNodes == 0, "MaxNodes", maxNodes, none)
+		bad.Check(maxBytes == 0, "MaxBytes", maxBytes, none)
+		return shared, bad.Err()
 	}
-	return shared, nil
+	t, err := trie.New(trie.Config{MaxNodes: maxNodes, MaxBytes: maxBytes})
+	bad.Add(err)
+	return t, bad.Err()
+}
+
+// WithDefaults puts the defaults of trie.Config in place of the zero bounds of a
+// trie that Open will make, and changes nothing if there is one to share.
+func WithDefaults(shared *trie.Trie, maxNodes, maxBytes *int) {
+	if shared == nil {
+		c := trie.Config{MaxNodes: *maxNodes, MaxBytes: *maxBytes}.WithDefaults()
+		*maxNodes, *maxBytes = c.MaxNodes, c.MaxBytes
+	}
 }
 
 // Key is what stands for a prompt in the trie.

@@ -5,11 +5,11 @@ package tokencache
 
 import (
 	"cmp"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/kvindex"
 )
@@ -19,14 +19,21 @@ type Config struct {
 	// Index knows what the targets hold; nil: nothing does, and Look never finds a
 	// target that is trusted.
 	Index *kvindex.Index
-	// PresumeFor is how long what was sent counts as resident. 0 means 2 s, less
-	// not at all; at most a minute.
+	// PresumeFor is how long what was sent counts as resident. 0 means
+	// DefaultPresumeFor, less not at all; at most a minute.
 	PresumeFor time.Duration
-	// BlockSize is what presumptions are rounded down to, in tokens. 0 means 16.
+	// BlockSize is what presumptions are rounded down to, in tokens. 0 means
+	// DefaultBlockSize.
 	BlockSize int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
+
+// The defaults of Config.
+const (
+	DefaultPresumeFor = 2 * time.Second
+	DefaultBlockSize  = 16
+)
 
 // Cache knows how many leading tokens of a prompt each target holds. Its methods
 // are safe for concurrent use.
@@ -39,16 +46,16 @@ type Cache struct {
 	text     *textcache.Cache
 }
 
-// New returns a Cache whose trie is that of text. The error names the field that
-// is off, without a package.
+// New returns a Cache whose trie is that of text. The error is a
+// *router.ConfigError for each field that is not allowed, joined.
 func New(c Config, text *textcache.Cache) (*Cache, error) {
-	keep := cmp.Or(c.PresumeFor, 2*time.Second)
-	x := &Cache{index: c.Index, block: cmp.Or(c.BlockSize, 16), now: c.Now, text: text}
-	switch {
-	case keep > time.Minute:
-		return nil, fmt.Errorf("PresumeFor is %v; it must be at most a minute", keep)
-	case x.block < 1:
-		return nil, fmt.Errorf("BlockSize is %v; it must be at least 1", x.block)
+	keep := cmp.Or(c.PresumeFor, DefaultPresumeFor)
+	x := &Cache{index: c.Index, block: cmp.Or(c.BlockSize, DefaultBlockSize), now: c.Now, text: text}
+	var bad configerr.List
+	bad.Check(keep <= time.Minute, "PresumeFor", keep, "at most a minute")
+	bad.Check(x.block > 0, "BlockSize", x.block, "at least 1")
+	if err := bad.Err(); err != nil {
+		return nil, err
 	}
 	if x.now == nil {
 		x.now = time.Now

@@ -8,12 +8,11 @@ package cacheaware
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"sync"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/trie"
@@ -50,29 +49,29 @@ type Config struct {
 	Rand func() uint64
 }
 
-// setDefaults returns all that is off, each by its field's name.
-func (c *Config) setDefaults() error {
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one, but for Trie, which New makes.
+func (c Config) WithDefaults() Config {
 	c.Threshold = cmp.Or(c.Threshold, 0.5)
 	c.HeldShare = cmp.Or(c.HeldShare, 0.1)
 	c.OverloadSlack = cmp.Or(c.OverloadSlack, 2)
 	c.OverloadFactor = cmp.Or(c.OverloadFactor, 1.5)
+	textcache.WithDefaults(c.Trie, &c.MaxNodes, &c.MaxBytes)
 	c.Rand = pick.Rand(c.Rand)
-	var errs []error
-	check := func(ok bool, field string, v float64, want string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("cacheaware: %s is %v; it must be %s", field, v, want))
-		}
-	}
-	check(c.Threshold > 0 && c.Threshold <= 1, "Threshold", c.Threshold, "above 0 and at most 1")
-	check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
-	check(c.OverloadSlack > 0, "OverloadSlack", c.OverloadSlack, "above 0")
-	check(c.OverloadFactor >= 1, "OverloadFactor", c.OverloadFactor, "at least 1")
-	t, err := textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("cacheaware: %w", err))
-	}
-	c.Trie = t
-	return errors.Join(errs...)
+	return c
+}
+
+// open makes the Trie unless there is one. It returns a *router.ConfigError for each
+// field that is not allowed, joined.
+func (c *Config) open() (err error) {
+	bad := configerr.List{Package: "cacheaware"}
+	bad.Check(c.Threshold > 0 && c.Threshold <= 1, "Threshold", c.Threshold, "above 0 and at most 1")
+	bad.Check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
+	bad.Check(c.OverloadSlack > 0, "OverloadSlack", c.OverloadSlack, "above 0")
+	bad.Check(c.OverloadFactor >= 1, "OverloadFactor", c.OverloadFactor, "at least 1")
+	c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
+	bad.Add(err)
+	return bad.Err()
 }
 
 // Strategy picks by these rules:
@@ -106,10 +105,11 @@ var (
 	_ router.Forgetter = (*Strategy)(nil)
 )
 
-// New returns a Strategy that has seen nothing yet. The error names every field
-// that is off.
+// New returns a Strategy that has seen nothing yet. The error is a
+// *router.ConfigError for each field that is not allowed, joined.
 func New(c Config) (*Strategy, error) {
-	if err := c.setDefaults(); err != nil {
+	c = c.WithDefaults()
+	if err := c.open(); err != nil {
 		return nil, err
 	}
 	s := &Strategy{cfg: c, cache: textcache.New(c.Trie)}

@@ -10,11 +10,12 @@
 package consistenthash
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"math"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/pick"
 )
 
@@ -65,22 +66,26 @@ var (
 	_ router.Explainer = (*Strategy)(nil)
 )
 
-// New returns a Strategy, or an error that names the bad field of c.
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one.
+func (c Config) WithDefaults() Config {
+	c.LoadFactor = cmp.Or(c.LoadFactor, DefaultLoadFactor)
+	c.PrefixBytes = cmp.Or(c.PrefixBytes, DefaultPrefixBytes)
+	c.Rand = pick.Rand(c.Rand)
+	return c
+}
+
+// New returns a Strategy. The error is a *router.ConfigError for each field that is
+// not allowed, joined.
 func New(c Config) (*Strategy, error) {
-	s := &Strategy{factor: c.LoadFactor, prefix: c.PrefixBytes, rand: pick.Rand(c.Rand)}
-	if s.factor == 0 {
-		s.factor = DefaultLoadFactor
+	c = c.WithDefaults()
+	bad := configerr.List{Package: "consistenthash"}
+	bad.Check(c.LoadFactor >= 1, "LoadFactor", c.LoadFactor, "at least 1")
+	bad.Check(c.PrefixBytes > 0, "PrefixBytes", c.PrefixBytes, "at least 1")
+	if err := bad.Err(); err != nil {
+		return nil, err
 	}
-	if !(s.factor >= 1) {
-		return nil, errors.New("consistenthash: LoadFactor must be at least 1")
-	}
-	if s.prefix == 0 {
-		s.prefix = DefaultPrefixBytes
-	}
-	if s.prefix < 0 {
-		return nil, errors.New("consistenthash: PrefixBytes must not be negative")
-	}
-	return s, nil
+	return &Strategy{factor: c.LoadFactor, prefix: c.PrefixBytes, rand: c.Rand}, nil
 }
 
 // Pick chooses the first place of the prompt's key that is not full. It draws a

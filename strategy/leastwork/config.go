@@ -1,12 +1,14 @@
 package leastwork
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"time"
 
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/trie"
 )
@@ -62,30 +64,39 @@ type Config struct {
 	Now func() time.Time
 }
 
-func (c *Config) check() error {
-	for _, f := range []struct {
-		name string
-		v    *float64
-		def  float64
-	}{
-		{"MissWeight", &c.MissWeight, 5},
-		{"ContextWeight", &c.ContextWeight, 0.2},
-		{"RequestTokens", &c.RequestTokens, 2048},
-	} {
-		if *f.v == 0 {
-			*f.v = f.def
-		}
-		if !(*f.v > 0 && *f.v <= math.MaxFloat32) {
-			return fmt.Errorf("leastwork: %s is %v; it must be a positive number", f.name, *f.v)
-		}
-	}
-	if !(c.Agree >= 0 && c.Agree <= 1) {
-		return fmt.Errorf("leastwork: Agree is %v; it must be 0 to 1", c.Agree)
-	}
-	var err error
-	if c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes); err != nil {
-		return fmt.Errorf("leastwork: %w", err)
-	}
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one, but for Trie, which New makes.
+func (c Config) WithDefaults() Config {
+	c.MissWeight = cmp.Or(c.MissWeight, 5)
+	c.ContextWeight = cmp.Or(c.ContextWeight, 0.2)
+	c.RequestTokens = cmp.Or(c.RequestTokens, 2048)
+	c.PresumeFor = cmp.Or(c.PresumeFor, tokencache.DefaultPresumeFor)
+	c.BlockSize = cmp.Or(c.BlockSize, tokencache.DefaultBlockSize)
+	textcache.WithDefaults(c.Trie, &c.MaxNodes, &c.MaxBytes)
 	c.Rand = pick.Rand(c.Rand)
-	return nil
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// open makes the Trie, unless there is one, and what looks at it and at the Index. It
+// returns a *router.ConfigError for each field that is not allowed, joined.
+func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err error) {
+	bad := configerr.List{Package: "leastwork"}
+	positive := func(field string, v float64) {
+		bad.Check(v > 0 && v <= math.MaxFloat32, field, v, "a positive number")
+	}
+	positive("MissWeight", c.MissWeight)
+	positive("ContextWeight", c.ContextWeight)
+	positive("RequestTokens", c.RequestTokens)
+	bad.Check(c.Agree >= 0 && c.Agree <= 1, "Agree", c.Agree, "0 to 1")
+	c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
+	bad.Add(err)
+	text = textcache.New(c.Trie)
+	tokens, err = tokencache.New(tokencache.Config{
+		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
+	}, text)
+	bad.Add(err)
+	return text, tokens, bad.Err()
 }

@@ -5,7 +5,6 @@ package leastwork
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 
@@ -61,20 +60,15 @@ var (
 	_ router.Forgetter = (*Strategy)(nil)
 )
 
-// New returns a Strategy that has seen nothing yet. The error names the field
-// that is off.
+// New returns a Strategy that has seen nothing yet. The error is a
+// *router.ConfigError for each field that is not allowed, joined.
 func New(c Config) (*Strategy, error) {
-	if err := c.check(); err != nil {
+	c = c.WithDefaults()
+	text, tokens, err := c.open()
+	if err != nil {
 		return nil, err
 	}
-	s := &Strategy{cfg: c, cache: textcache.New(c.Trie)}
-	var err error
-	s.tokens, err = tokencache.New(tokencache.Config{
-		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
-	}, s.cache)
-	if err != nil {
-		return nil, fmt.Errorf("leastwork: %w", err)
-	}
+	s := &Strategy{cfg: c, cache: text, tokens: tokens}
 	s.scratch.New = func() any { return new(room) }
 	return s, nil
 }

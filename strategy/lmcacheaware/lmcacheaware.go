@@ -24,12 +24,12 @@ package lmcacheaware
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/trie"
@@ -92,33 +92,39 @@ type Config struct {
 
 const maxWorth = 1e6 // requests: beyond it, additions would swallow the load
 
-// setDefaults returns all that is off, each by its field's name.
-func (c *Config) setDefaults() error {
-	var errs []error
-	worth := func(field string, v *float64, def float64) {
-		*v = cmp.Or(*v, def)
-		if !(*v >= 0 && *v <= maxWorth) {
-			errs = append(errs, fmt.Errorf("lmcacheaware: %s is %v; it must be from 0 to %v requests", field, *v, maxWorth))
-		}
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one, but for Trie, which New makes. MaxNodes and MaxBytes have one only if
+// AffinityRequests is not 0.
+func (c Config) WithDefaults() Config {
+	c.CapacityRequests = cmp.Or(c.CapacityRequests, 4)
+	c.StateRequests = cmp.Or(c.StateRequests, 16)
+	if c.AffinityRequests != 0 {
+		textcache.WithDefaults(c.Trie, &c.MaxNodes, &c.MaxBytes)
 	}
-	worth("CapacityRequests", &c.CapacityRequests, 4)
-	worth("StateRequests", &c.StateRequests, 16)
-	worth("AffinityRequests", &c.AffinityRequests, 0)
 	c.Rand = pick.Rand(c.Rand)
-	switch {
-	case c.AffinityRequests == 0:
-		if c.Trie != nil || c.MaxNodes != 0 || c.MaxBytes != 0 {
-			errs = append(errs, errors.New("lmcacheaware: AffinityRequests is 0, so nothing is remembered: Trie, MaxNodes and MaxBytes must not be set"))
-		}
-	case c.Trie == nil:
-		var err error
-		if c.Trie, err = trie.New(trie.Config{MaxNodes: c.MaxNodes, MaxBytes: c.MaxBytes}); err != nil {
-			errs = append(errs, fmt.Errorf("lmcacheaware: %w", err))
-		}
-	case c.MaxNodes != 0 || c.MaxBytes != 0:
-		errs = append(errs, errors.New("lmcacheaware: MaxNodes and MaxBytes must be 0 where Trie is given: it has its own"))
+	return c
+}
+
+// open makes the Trie if one is needed and there is none. It returns a
+// *router.ConfigError for each field that is not allowed, joined.
+func (c *Config) open() (err error) {
+	bad := configerr.List{Package: "lmcacheaware"}
+	worth := func(field string, v float64) {
+		bad.Check(v >= 0 && v <= maxWorth, field, v, fmt.Sprintf("from 0 to %v requests", maxWorth))
 	}
-	return errors.Join(errs...)
+	worth("CapacityRequests", c.CapacityRequests)
+	worth("StateRequests", c.StateRequests)
+	worth("AffinityRequests", c.AffinityRequests)
+	if c.AffinityRequests != 0 {
+		c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
+		bad.Add(err)
+		return bad.Err()
+	}
+	bad.Check(c.Trie == nil, "Trie", "set", "nil because AffinityRequests is 0: nothing is remembered")
+	const none = "0 because AffinityRequests is 0: nothing is remembered"
+	bad.Check(c.MaxNodes == 0, "MaxNodes", c.MaxNodes, none)
+	bad.Check(c.MaxBytes == 0, "MaxBytes", c.MaxBytes, none)
+	return bad.Err()
 }
 
 // Strategy picks the Ready target of the least cost, in requests:
@@ -155,9 +161,11 @@ var (
 	_ router.Forgetter = (*Strategy)(nil)
 )
 
-// New returns a Strategy. The error names every field that is off.
+// New returns a Strategy. The error is a *router.ConfigError for each field that is
+// not allowed, joined.
 func New(c Config) (*Strategy, error) {
-	if err := c.setDefaults(); err != nil {
+	c = c.WithDefaults()
+	if err := c.open(); err != nil {
 		return nil, err
 	}
 	s := &Strategy{cfg: c}

@@ -31,9 +31,9 @@ func TestConfigErrors(t *testing.T) {
 		{lmcacheaware.Config{CapacityRequests: math.NaN()}, "CapacityRequests is NaN"},
 		{lmcacheaware.Config{StateRequests: math.Inf(1)}, "StateRequests is +Inf"},
 		{lmcacheaware.Config{AffinityRequests: 1e7}, "AffinityRequests is 1e+07"},
-		{lmcacheaware.Config{Trie: tr}, "Trie, MaxNodes and MaxBytes must not be set"},
-		{lmcacheaware.Config{MaxBytes: 1}, "Trie, MaxNodes and MaxBytes must not be set"},
-		{lmcacheaware.Config{AffinityRequests: 1, Trie: tr, MaxNodes: 5}, "must be 0 where Trie is given"},
+		{lmcacheaware.Config{Trie: tr}, "must be nil because AffinityRequests is 0"},
+		{lmcacheaware.Config{MaxBytes: 1}, "MaxBytes is 1; it must be 0 because AffinityRequests is 0"},
+		{lmcacheaware.Config{AffinityRequests: 1, Trie: tr, MaxNodes: 5}, "MaxNodes is 5; it must be 0 because Trie is given"},
 		{lmcacheaware.Config{AffinityRequests: 1, MaxNodes: -5}, "MaxNodes"},
 	} {
 		if _, err := lmcacheaware.New(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {

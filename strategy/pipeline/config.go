@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/trie"
@@ -90,6 +91,9 @@ type Weighted struct {
 	Weight float64
 }
 
+// defaultSessions is how many sessions are remembered by default.
+const defaultSessions = 100_000
+
 // The names of the built-in scorers.
 const (
 	StaticName   = "static"
@@ -97,66 +101,27 @@ const (
 	AffinityName = "affinity"
 )
 
-const (
-	defaultTTL      = 300 * time.Second
-	defaultSessions = 100_000
-)
-
-// setDefaults returns all that is off, each by its field's name.
-func (c *Config) setDefaults() error {
-	var errs []error
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("pipeline: "+format, args...)) }
-	weight := func(field string, v *float64, def float64) {
-		*v = cmp.Or(*v, def)
-		if math.IsNaN(*v) || math.Abs(*v) > math.MaxFloat32 {
-			fail("%s is %v; it must be a number up to 3e38", field, *v)
-		}
-	}
-	atLeast := func(ok bool, field string, v float64, want string) {
-		if !ok {
-			fail("%s is %v; it must be %s", field, v, want)
-		}
-	}
-	weight("StaticWeight", &c.StaticWeight, 1)
-	weight("LoadWeight", &c.LoadWeight, 2)
-	weight("AffinityWeight", &c.AffinityWeight, 1)
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one, but for Sessions and Trie, which New makes. Scorers are copied, each with
+// its defaults.
+func (c Config) WithDefaults() Config {
+	c.StaticWeight = cmp.Or(c.StaticWeight, 1)
+	c.LoadWeight = cmp.Or(c.LoadWeight, 2)
+	c.LoadHalf = cmp.Or(c.LoadHalf, 4)
+	c.AffinityWeight = cmp.Or(c.AffinityWeight, 1)
 	c.Scorers = slices.Clone(c.Scorers)
 	for i := range c.Scorers {
 		w := &c.Scorers[i]
 		w.Name = cmp.Or(w.Name, fmt.Sprintf("scorers[%d]", i))
-		weight(fmt.Sprintf("Scorers[%d].Weight", i), &w.Weight, 1)
-		if w.Scorer == nil {
-			fail("Scorers[%d].Scorer is nil", i)
-		}
+		w.Weight = cmp.Or(w.Weight, 1)
 	}
-	c.Filters = slices.Clone(c.Filters)
-	for i, f := range c.Filters {
-		if f == nil {
-			fail("Filters[%d] is nil", i)
-		}
+	c.SessionTTL = cmp.Or(c.SessionTTL, 300*time.Second)
+	if c.Sessions == nil {
+		c.MaxSessions = cmp.Or(c.MaxSessions, defaultSessions)
 	}
-	c.LoadHalf = cmp.Or(c.LoadHalf, 4)
 	c.OverloadSlack = cmp.Or(c.OverloadSlack, 2)
 	c.OverloadFactor = cmp.Or(c.OverloadFactor, 1.5)
-	atLeast(c.LoadHalf > 0 && c.LoadHalf <= math.MaxFloat32, "LoadHalf", c.LoadHalf, "above 0 and at most 3e38")
-	atLeast(c.OverloadSlack > 0, "OverloadSlack", c.OverloadSlack, "above 0")
-	atLeast(c.OverloadFactor >= 1, "OverloadFactor", c.OverloadFactor, "at least 1")
-
-	c.SessionTTL = cmp.Or(c.SessionTTL, defaultTTL)
-	switch {
-	case c.Sessions != nil && c.MaxSessions != 0:
-		fail("MaxSessions must be 0 where Sessions is given: it has its own")
-	case c.Sessions == nil:
-		var err error
-		if c.Sessions, err = NewSessions(c.MaxSessions); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	t, err := textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
-	if err != nil {
-		fail("%w", err)
-	}
-	c.Trie = t
+	textcache.WithDefaults(c.Trie, &c.MaxNodes, &c.MaxBytes)
 	if c.Trace == nil {
 		c.Trace = new(Trace)
 	}
@@ -164,7 +129,39 @@ func (c *Config) setDefaults() error {
 		c.Now = time.Now
 	}
 	c.Rand = pick.Rand(c.Rand)
-	return errors.Join(errs...)
+	return c
+}
+
+// open makes the Sessions and the Trie unless there are some. It returns a
+// *router.ConfigError for each field that is not allowed, joined.
+func (c *Config) open() (err error) {
+	bad := configerr.List{Package: "pipeline"}
+	number := func(field string, v float64) {
+		bad.Check(math.Abs(v) <= math.MaxFloat32, field, v, "a number up to 3e38") // not NaN either
+	}
+	number("StaticWeight", c.StaticWeight)
+	number("LoadWeight", c.LoadWeight)
+	number("AffinityWeight", c.AffinityWeight)
+	for i, w := range c.Scorers {
+		number(fmt.Sprintf("Scorers[%d].Weight", i), w.Weight)
+		bad.Check(w.Scorer != nil, fmt.Sprintf("Scorers[%d].Scorer", i), nil, "set")
+	}
+	c.Filters = slices.Clone(c.Filters)
+	for i, f := range c.Filters {
+		bad.Check(f != nil, fmt.Sprintf("Filters[%d]", i), nil, "set")
+	}
+	bad.Check(c.LoadHalf > 0 && c.LoadHalf <= math.MaxFloat32, "LoadHalf", c.LoadHalf, "above 0 and at most 3e38")
+	bad.Check(c.OverloadSlack > 0, "OverloadSlack", c.OverloadSlack, "above 0")
+	bad.Check(c.OverloadFactor >= 1, "OverloadFactor", c.OverloadFactor, "at least 1")
+	if c.Sessions == nil {
+		c.Sessions, err = NewSessions(c.MaxSessions)
+		bad.Add(errors.Unwrap(err)) // it names the package
+	} else {
+		bad.Check(c.MaxSessions == 0, "MaxSessions", c.MaxSessions, "0 because Sessions is given, which has its own bound")
+	}
+	c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
+	bad.Add(err)
+	return bad.Err()
 }
 
 // scorers returns those that count.

@@ -72,9 +72,11 @@ var (
 	_ router.Forgetter = (*Strategy)(nil)
 )
 
-// New returns a Strategy. The error names every field that is off.
+// New returns a Strategy. The error is a *router.ConfigError for each field that is
+// not allowed, joined.
 func New(c Config) (*Strategy, error) {
-	if err := c.setDefaults(); err != nil {
+	c = c.WithDefaults()
+	if err := c.open(); err != nil {
 		return nil, err
 	}
 	s := &Strategy{cfg: c, scorers: c.scorers(), cache: textcache.New(c.Trie)}

@@ -62,7 +62,9 @@ type session struct {
 // NewSessions returns a table for up to max sessions; 0 means 100,000.
 func NewSessions(max int) (*Sessions, error) {
 	if max < 0 {
-		return nil, fmt.Errorf("pipeline: MaxSessions is %d; it must not be negative", max)
+		return nil, fmt.Errorf("pipeline: %w", &router.ConfigError{
+			Field: "MaxSessions", Value: max, Allowed: "at least 1, or 0 for the default",
+		})
 	}
 	if max == 0 {
 		max = defaultSessions

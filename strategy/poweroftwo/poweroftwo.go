@@ -35,8 +35,15 @@ var (
 	_ router.Explainer = (*Strategy)(nil)
 )
 
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one.
+func (c Config) WithDefaults() Config {
+	c.Rand = pick.Rand(c.Rand)
+	return c
+}
+
 // New returns a Strategy. It does not fail today.
-func New(c Config) (*Strategy, error) { return &Strategy{rand: pick.Rand(c.Rand)}, nil }
+func New(c Config) (*Strategy, error) { return &Strategy{rand: c.WithDefaults().Rand}, nil }
 
 // Pick draws two and takes the less loaded. It draws one random number a call
 // where two or more are Ready, and looks at every target: a draw that does not

@@ -2,13 +2,13 @@ package precisecacheaware
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
 	"time"
 
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/trie"
 )
@@ -73,38 +73,40 @@ type Config struct {
 	Now func() time.Time
 }
 
-// setDefaults returns all that is off, each by its field's name.
-func (c *Config) setDefaults() error {
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one, but for Trie, which New makes.
+func (c Config) WithDefaults() Config {
 	c.Fallback = cmp.Or(c.Fallback, FallbackLeastLoad)
 	c.WorthRequests = cmp.Or(c.WorthRequests, 8)
 	c.WorthShare = cmp.Or(c.WorthShare, 1)
 	c.PrefillWeight = cmp.Or(c.PrefillWeight, 0.5)
 	c.HeldShare = cmp.Or(c.HeldShare, 0.1)
-	c.PresumeFor = cmp.Or(c.PresumeFor, 2*time.Second)
-	c.BlockSize = cmp.Or(c.BlockSize, 16)
+	c.PresumeFor = cmp.Or(c.PresumeFor, tokencache.DefaultPresumeFor)
+	c.BlockSize = cmp.Or(c.BlockSize, tokencache.DefaultBlockSize)
+	textcache.WithDefaults(c.Trie, &c.MaxNodes, &c.MaxBytes)
 	c.Rand = pick.Rand(c.Rand)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	var errs []error
-	check := func(ok bool, field string, v any, want string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("precisecacheaware: %s is %v; it must be %s", field, v, want))
-		}
-	}
-	check(c.Fallback == FallbackLeastLoad || c.Fallback == FallbackText, "Fallback",
-		fmt.Sprintf("%q", c.Fallback), `"least_load" or "text"`)
+	return c
+}
+
+// open makes the Trie, unless there is one, and what looks at it and at the Index. It
+// returns a *router.ConfigError for each field that is not allowed, joined.
+func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err error) {
+	bad := configerr.List{Package: "precisecacheaware"}
+	bad.Check(c.Fallback == FallbackLeastLoad || c.Fallback == FallbackText, "Fallback", c.Fallback, `"least_load" or "text"`)
 	// Finite, or a long queue would not be long enough.
-	check(c.WorthRequests > 0 && c.WorthRequests <= math.MaxFloat32, "WorthRequests", c.WorthRequests, "a positive number")
-	check(c.WorthShare > 0 && c.WorthShare <= math.MaxFloat32, "WorthShare", c.WorthShare, "a positive number")
-	check(c.PrefillWeight <= math.MaxFloat32, "PrefillWeight", c.PrefillWeight, "a number") // not NaN either
-	check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
-	check(c.PresumeFor <= time.Minute, "PresumeFor", c.PresumeFor, "at most a minute")
-	check(c.BlockSize > 0, "BlockSize", c.BlockSize, "at least 1")
-	t, err := textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("precisecacheaware: %w", err))
-	}
-	c.Trie = t
-	return errors.Join(errs...)
+	bad.Check(c.WorthRequests > 0 && c.WorthRequests <= math.MaxFloat32, "WorthRequests", c.WorthRequests, "a positive number")
+	bad.Check(c.WorthShare > 0 && c.WorthShare <= math.MaxFloat32, "WorthShare", c.WorthShare, "a positive number")
+	bad.Check(c.PrefillWeight <= math.MaxFloat32, "PrefillWeight", c.PrefillWeight, "a number") // not NaN either
+	bad.Check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")
+	c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
+	bad.Add(err)
+	text = textcache.New(c.Trie)
+	tokens, err = tokencache.New(tokencache.Config{
+		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
+	}, text)
+	bad.Add(err)
+	return text, tokens, bad.Err()
 }

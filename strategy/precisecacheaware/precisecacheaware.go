@@ -8,7 +8,6 @@ package precisecacheaware
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -86,21 +85,16 @@ var (
 	_ router.Forgetter = (*Strategy)(nil)
 )
 
-// New returns a Strategy to which nothing was sent yet. The error names every
-// field that is off.
+// New returns a Strategy to which nothing was sent yet. The error is a
+// *router.ConfigError for each field that is not allowed, joined.
 func New(c Config) (*Strategy, error) {
 	given := c.Trie != nil
-	if err := c.setDefaults(); err != nil {
+	c = c.WithDefaults()
+	text, tokens, err := c.open()
+	if err != nil {
 		return nil, err
 	}
-	s := &Strategy{cfg: c, cache: textcache.New(c.Trie), learns: given || c.Index != nil || c.Fallback == FallbackText}
-	var err error
-	s.tokens, err = tokencache.New(tokencache.Config{
-		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
-	}, s.cache)
-	if err != nil {
-		return nil, fmt.Errorf("precisecacheaware: %w", err)
-	}
+	s := &Strategy{cfg: c, cache: text, tokens: tokens, learns: given || c.Index != nil || c.Fallback == FallbackText}
 	s.scratch.New = func() any { return new(room) }
 	return s, nil
 }

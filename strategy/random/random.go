@@ -27,8 +27,15 @@ var (
 	_ router.Explainer = (*Strategy)(nil)
 )
 
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one.
+func (c Config) WithDefaults() Config {
+	c.Rand = pick.Rand(c.Rand)
+	return c
+}
+
 // New returns a Strategy. It does not fail today.
-func New(c Config) (*Strategy, error) { return &Strategy{rand: pick.Rand(c.Rand)}, nil }
+func New(c Config) (*Strategy, error) { return &Strategy{rand: c.WithDefaults().Rand}, nil }
 
 // Pick draws a target. It draws one random number a call where two or more are
 // Ready.

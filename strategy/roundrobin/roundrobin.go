@@ -59,6 +59,9 @@ var (
 	_ router.Explainer = (*Strategy)(nil)
 )
 
+// WithDefaults returns c, which has no fields.
+func (c Config) WithDefaults() Config { return c }
+
 // New returns a Strategy. It does not fail today.
 func New(Config) (*Strategy, error) {
 	return &Strategy{index: make(map[string]int32)}, nil
