@@ -1,6 +1,6 @@
 module github.com/warmroute/router
 
-go 1.26
+go 1.25.0
 
 require (
 	github.com/armon/go-radix v1.0.0

@@ -1,6 +1,6 @@
 module github.com/warmroute/router/debugui/browsertest
 
-go 1.26
+go 1.25.0
 
 require github.com/warmroute/router v0.0.0
 

@@ -162,9 +162,11 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // would send it again and shun one upstream after the other.
 func (x *exchange) blameClient(req *http.Request) (*http.Response, error) {
 	status := 0
-	if e, ok := errors.AsType[caddyhttp.HandlerError](x.broken); ok {
-		status = e.StatusCode // a handler before this one limits the body
-	} else if _, ok := errors.AsType[*http.MaxBytesError](x.broken); ok {
+	var handler caddyhttp.HandlerError
+	var tooLarge *http.MaxBytesError
+	if errors.As(x.broken, &handler) {
+		status = handler.StatusCode // a handler before this one limits the body
+	} else if errors.As(x.broken, &tooLarge) {
 		status = http.StatusRequestEntityTooLarge
 	}
 	if status < 400 || status > 599 {

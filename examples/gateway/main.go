@@ -45,7 +45,8 @@ func main() {
 // exit tells an error and returns the exit status that says what kind it is.
 func exit(err error, stderr io.Writer) int {
 	var usage *usageError
-	switch bad, is := errors.AsType[*config.Error](err); {
+	var bad *config.Error
+	switch is := errors.As(err, &bad); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
 	case is && bad.Name != "":

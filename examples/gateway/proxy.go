@@ -244,8 +244,9 @@ func (h *Handler) refuseRoute(w http.ResponseWriter, r *http.Request, err error)
 	}
 	h.cfg.Log.Warn("no target", "path", r.URL.Path, "err", err)
 	wait := time.Second
-	if e, ok := errors.AsType[*router.NoTargetError](err); ok {
-		wait = max(wait, e.RetryAfter)
+	var none *router.NoTargetError
+	if errors.As(err, &none) {
+		wait = max(wait, none.RetryAfter)
 	}
 	refuse(w, http.StatusServiceUnavailable, wait, "no engine is ready")
 }

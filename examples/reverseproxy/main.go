@@ -65,7 +65,8 @@ func newProxy(r *router.Router, next http.RoundTripper) http.Handler {
 			if errors.Is(err, router.ErrNoTarget) {
 				status = http.StatusServiceUnavailable
 			}
-			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			var tooLarge *http.MaxBytesError
+			if errors.As(err, &tooLarge) {
 				status = http.StatusRequestEntityTooLarge
 			}
 			http.Error(w, err.Error(), status)

@@ -1,6 +1,6 @@
 module github.com/warmroute/router/examples/scorer
 
-go 1.26
+go 1.25.0
 
 require (
 	github.com/google/go-cmp v0.7.0

@@ -1,6 +1,6 @@
 module github.com/warmroute/router/examples/sidecar
 
-go 1.26
+go 1.25.0
 
 require (
 	github.com/getkin/kin-openapi v0.153.0

@@ -153,8 +153,8 @@ func reply(w http.ResponseWriter, status int, v any) {
 }
 
 func fail(w http.ResponseWriter, err error) {
-	f, ok := errors.AsType[*failure](err)
-	if !ok {
+	var f *failure
+	if !errors.As(err, &f) {
 		f = &failure{status: http.StatusInternalServerError, code: "internal", message: err.Error()}
 	}
 	if f.retryAfter > 0 {
@@ -180,8 +180,9 @@ func read(r *http.Request, v any) error {
 			err = errors.New("more than one JSON value")
 		}
 	}
-	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &failure{status: http.StatusRequestEntityTooLarge, code: "too_large", message: fmt.Sprintf("the body is larger than %d bytes", e.Limit)}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return &failure{status: http.StatusRequestEntityTooLarge, code: "too_large", message: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit)}
 	}
 	return bad(err.Error())
 }
@@ -265,8 +266,9 @@ func (s *Service) pick(r *http.Request) (any, error) {
 }
 
 func noTarget(err error) error {
-	if e, ok := errors.AsType[*router.NoTargetError](err); ok {
-		return unavailable("no_target", e.Error(), e.RetryAfter)
+	var none *router.NoTargetError
+	if errors.As(err, &none) {
+		return unavailable("no_target", none.Error(), none.RetryAfter)
 	}
 	return err
 }

@@ -114,7 +114,8 @@ func (c *checker) git(ctx context.Context, args ...string) ([]byte, error) {
 // output is Cmd.Output with what was said in the error.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.Output()
-	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
 		err = fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(e.Stderr))
 	}
 	return out, err

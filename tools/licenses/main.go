@@ -105,7 +105,8 @@ func deps(dir, cgo, tags string) ([]module, error) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
 	out, err := cmd.Output()
-	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
 		return nil, fmt.Errorf("go list: %w: %s", err, e.Stderr)
 	} else if err != nil {
 		return nil, err

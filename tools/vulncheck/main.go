@@ -102,7 +102,8 @@ func (c *checker) module(ctx context.Context, dir string) error {
 	cmd.Stdout, cmd.Stderr = c.out, c.out
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
-	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.ExitCode() == foundSome {
+	var e *exec.ExitError
+	if errors.As(err, &e) && e.ExitCode() == foundSome {
 		return errors.New("vulnerabilities were found, see above")
 	}
 	if ctx.Err() != nil {
