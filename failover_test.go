@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -32,24 +34,35 @@ func TestFailover(t *testing.T) {
 	}{
 		"connect error":               {says(router.Outcome{}, errRefused), again, true},
 		"connect error as an outcome": {says(router.Outcome{Err: errRefused}, nil), again, true},
-		"the attempt's own deadline":  {says(router.Outcome{}, context.DeadlineExceeded), again, true},
-		"failed without a word":       {says(router.Outcome{Stage: router.Failed}, nil), again, true},
-		"status 500":                  {says(router.Outcome{Status: 500}, nil), again, true},
-		"status 503":                  {says(router.Outcome{Status: 503}, nil), again, true},
-		"status 599":                  {says(router.Outcome{Status: 599}, nil), again, true},
-		"status 408":                  {says(router.Outcome{Status: 408}, nil), again, true},
-		"status 429":                  {says(router.Outcome{Status: 429}, nil), again, true},
-		"status 502 with an error":    {says(router.Outcome{Status: 502}, errRefused), again, true},
-		"stage sent with an error":    {says(router.Outcome{Stage: router.Sent}, errRefused), again, true},
-		"status 400":                  {says(router.Outcome{Status: 400}, nil), once, false},
-		"status 404":                  {says(router.Outcome{Status: 404}, nil), once, false},
-		"status 422 with an error":    {says(router.Outcome{Status: 422}, errRefused), once, false},
-		"status 499":                  {says(router.Outcome{Status: 499}, nil), once, false},
-		"canceled":                    {says(router.Outcome{Stage: router.Canceled}, errGone), once, false},
+		"the attempt's own deadline":  {says(router.Outcome{}, context.DeadlineExceeded), once, true},
+		"an attempt's time-out":       {says(router.Outcome{}, fmt.Errorf("send: %w", router.ErrAttemptTimeout)), once, true},
+		"timed out before it was sent": {
+			says(router.Outcome{NotSent: true, Err: router.ErrAttemptTimeout}, nil), again, false},
+		"the connection timed out": {
+			says(router.Outcome{}, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}), again, true},
+		"an error as a reply":        {says(router.Outcome{Status: 200}, errRefused), again, true},
+		"status 404 of the target's": {says(router.Outcome{Status: 404, Lacking: true}, nil), again, false},
+		"status 400 of the target's": {says(router.Outcome{Status: 400, Lacking: true}, nil), once, false},
+		"no status":                  {says(router.Outcome{Status: 7}, nil), once, true},
+		"no status, and an error":    {says(router.Outcome{Status: 7}, errRefused), again, true},
+		"status 600":                 {says(router.Outcome{Status: 600}, nil), once, true},
+		"failed without a word":      {says(router.Outcome{Stage: router.Failed}, nil), again, true},
+		"status 500":                 {says(router.Outcome{Status: 500}, nil), again, true},
+		"status 503":                 {says(router.Outcome{Status: 503}, nil), again, true},
+		"status 599":                 {says(router.Outcome{Status: 599}, nil), again, true},
+		"status 408":                 {says(router.Outcome{Status: 408}, nil), again, true},
+		"status 429":                 {says(router.Outcome{Status: 429}, nil), again, true},
+		"status 502 with an error":   {says(router.Outcome{Status: 502}, errRefused), again, true},
+		"stage sent with an error":   {says(router.Outcome{Stage: router.Sent}, errRefused), again, true},
+		"status 400":                 {says(router.Outcome{Status: 400}, nil), once, false},
+		"status 404":                 {says(router.Outcome{Status: 404}, nil), once, false},
+		"status 422 with an error":   {says(router.Outcome{Status: 422}, errRefused), once, false},
+		"status 499":                 {says(router.Outcome{Status: 499}, nil), once, false},
+		"canceled":                   {says(router.Outcome{Stage: router.Canceled}, errGone), once, false},
 		"first token, then an error": {func(l *router.Lease) (router.Outcome, error) {
 			l.FirstToken()
 			return router.Outcome{Status: 200}, errRefused
-		}, once, false},
+		}, once, true},
 		"first token, then a reset": {func(l *router.Lease) (router.Outcome, error) {
 			l.FirstToken()
 			return router.Outcome{}, errRefused

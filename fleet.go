@@ -25,3 +25,27 @@ type Flight interface {
 	// it. Calls after the first do nothing.
 	Done(Outcome)
 }
+
+// ChangeNotifier is an optional part of a Fleet, for Options.Wait.
+type ChangeNotifier interface {
+	// Changed returns a channel that is closed by the next change after which a
+	// target may be picked that could not be picked before: one joined, or became
+	// Ready. A caller that gets the channel before it calls Choose misses no change.
+	// A change that time alone makes (the end of a cool-down) need not close it: the
+	// *NoTargetError of that Choose says in RetryAfter when to look again. The
+	// channel may be closed without such a change, too; all callers between two
+	// changes may get the same one.
+	Changed() <-chan struct{}
+}
+
+// ForgetNotifier is an optional part of a Fleet that learns when a target is gone
+// or its cache is. New registers the Router's strategy with it if that is a
+// Forgetter.
+type ForgetNotifier interface {
+	// OnForget registers f, which is called with the ID of each such target, not
+	// under a lock of the fleet's. For a target that left, all f have returned
+	// before one with the same ID can join, so that this one begins cold. stop ends
+	// that: no call of f begins after it has returned. It may be called from any
+	// goroutine, f among them, and more than once.
+	OnForget(f func(id string)) (stop func())
+}

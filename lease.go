@@ -165,26 +165,13 @@ func (l *Lease) end(o *Outcome) (first, ok bool) {
 	if l.settled {
 		return false, false
 	}
-	// Who saw a token and did not say so has still seen it.
-	if o.Stage == FirstToken || o.OutputTokens > 0 || o.Reply != "" {
+	if o.SawToken() { // and did not say so before
 		first, l.first = !l.first, true
 	}
 	if l.first {
 		o.NotSent = false
 	}
-	switch {
-	case o.NotSent:
-		o.Stage, o.Status = Failed, 0
-	case !o.Stage.Final():
-		switch {
-		case l.ctx.Err() != nil:
-			o.Stage = Canceled
-		case o.Err != nil || o.Status >= 400:
-			o.Stage = Failed
-		default:
-			o.Stage = Finished
-		}
-	}
+	*o = o.settled(context.Cause(l.ctx))
 	l.settled, l.outcome = true, *o
 	// The counters first: they are right whatever the strategy does.
 	if first {
@@ -206,7 +193,7 @@ func (l *Lease) watch() {
 	l.mu.Lock() // the end of ctx waits until unwatch is there
 	defer l.mu.Unlock()
 	l.unwatch = context.AfterFunc(l.ctx, func() {
-		l.settle(Outcome{Stage: Canceled, Err: context.Cause(l.ctx)})
+		l.settle(Outcome{Err: context.Cause(l.ctx)})
 	})
 }
 

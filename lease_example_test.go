@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/warmroute/router"
@@ -156,4 +157,44 @@ func ExampleReasonOf() {
 	// cooling cooling
 	// tripped tripped
 	// draining draining
+}
+
+// counting is a strategy that counts the requests that came to something. Each
+// stage counts once, whatever Record is called with.
+type counting struct {
+	router.Strategy
+	sent, failed atomic.Int64
+}
+
+func (s *counting) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return router.Decision{Prompt: p, Target: targets[0], Memo: new(router.Progress)}, nil
+}
+
+func (s *counting) Record(d router.Decision, o router.Outcome) {
+	p, ok := d.Memo.(*router.Progress)
+	if !ok {
+		return
+	}
+	switch stage := p.Next(o); {
+	case stage == router.Sent:
+		s.sent.Add(1)
+	case stage.Final() && p.TakenBack():
+		s.failed.Add(1)
+	}
+}
+
+// A strategy of one's own keeps a Progress in its Memo.
+func ExampleProgress() {
+	var s counting
+	d, _ := s.Pick(context.Background(), router.Prompt{Text: "hello"}, []router.Target{{ID: "vllm-1"}})
+	for _, o := range []router.Outcome{
+		{Stage: router.FirstToken},             // not sent yet: ignored
+		{Stage: router.Sent},                   // counts
+		{Stage: router.Failed, Status: 503},    // before the first token
+		{Stage: router.Finished, Reply: "Hi."}, // it has ended already
+	} {
+		s.Record(d, o)
+	}
+	fmt.Println(s.sent.Load(), "sent,", s.failed.Load(), "failed")
+	// Output: 1 sent, 1 failed
 }

@@ -114,23 +114,6 @@ func TestLength(t *testing.T) {
 	}
 }
 
-func TestRetryable(t *testing.T) {
-	retryable := map[int]bool{0: true, 408: true, 429: true}
-	for s := 500; s <= 599; s++ {
-		retryable[s] = true
-	}
-	for status := -1; status <= 700; status++ {
-		for stage := router.Stage(0); stage <= router.Canceled+1; stage++ {
-			want := stage == router.Failed && retryable[status]
-			for _, err := range []error{nil, errRefused} {
-				if got := (router.Outcome{Stage: stage, Status: status, Err: err}).Retryable(); got != want {
-					t.Errorf("%v with status %d: %v", stage, status, got)
-				}
-			}
-		}
-	}
-}
-
 func TestFinal(t *testing.T) {
 	for s := range 256 {
 		want := s == int(router.Finished) || s == int(router.Failed) || s == int(router.Canceled)

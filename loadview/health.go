@@ -1,8 +1,6 @@
 package loadview
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"github.com/warmroute/router"
@@ -20,22 +18,13 @@ const (
 // judge returns what o says about the member, and for how long the member asked
 // to be left alone.
 func (v *View) judge(o router.Outcome) (verdict, time.Duration) {
-	if !o.Stage.Final() {
-		switch {
-		case errors.Is(o.Err, context.Canceled):
-			o.Stage = router.Canceled
-		case o.Err != nil || o.Status >= 400:
-			o.Stage = router.Failed
-		default:
-			o.Stage = router.Finished
-		}
-	}
+	o = o.Settled()
 	switch {
 	case o.NotSent:
 		return neither, 0
 	case o.Stage == router.Finished:
 		return success, 0
-	case !o.Retryable():
+	case !o.Blames():
 		return neither, 0
 	}
 	pause := max(min(o.RetryAfter, v.cfg.RetryAfterMax), 0)

@@ -126,7 +126,7 @@ func (n *naive) visit(r *request, was router.Stage, o router.Outcome) {
 			here = true
 		}
 		b.served = b.served || here
-	case o.Stage == router.Failed && here && o.Retryable(): // released
+	case o.Stage == router.Failed && here && o.Blames(): // released
 		n.unbind(r.p)
 		return
 	case o.Stage == router.Failed && here && r.made && !b.served: // taken back
@@ -163,7 +163,7 @@ func (n *naive) endByHand(r *request, o router.Outcome) {
 	}
 	b.byHand--
 	b.served = b.served || o.Stage == router.Finished
-	if o.Stage == router.Failed && (o.Retryable() || b.byHand == 0 && !b.served) {
+	if o.Stage == router.Failed && (o.Blames() || b.byHand == 0 && !b.served) {
 		n.unbind(r.p)
 		return
 	}

@@ -165,7 +165,7 @@ func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *route
 	mine := e != nil && e.id == id
 	switch {
 	case o.Stage == router.Failed:
-		if mine && (o.Retryable() && !o.NotSent || v.made && !e.served) {
+		if mine && (o.Blames() || v.made && !e.served) {
 			s.drop(e)
 			return nil
 		}
@@ -201,7 +201,7 @@ func (s *Sessions) recordByHand(k sessionKey, id string, o *router.Outcome, now 
 	case o.Stage.Final():
 		e.byHand--
 		e.served = e.served || o.Stage == router.Finished
-		if o.Stage == router.Failed && (o.Retryable() && !o.NotSent || !e.served && e.byHand == 0) {
+		if o.Stage == router.Failed && (o.Blames() || !e.served && e.byHand == 0) {
 			s.drop(e)
 			return
 		}
