@@ -11,12 +11,12 @@ SHIPPED   = . $(filter-out tools,$(NESTED))
 # Whose tests subscribe to KV events, and are run once more with libzmq's reader.
 LIBZMQ    = ./kvindex/zmqsub ./config ./examples/gateway
 
-.PHONY: demo test check bench peers live soak race fuzz norace tools deps licenses
+.PHONY: demo test check bench peers live soak race fuzz norace check-builds tools deps licenses
 
 demo:
 	CGO_ENABLED=0 $(GO) run ./examples/gateway -demo
 
-test: check race norace fuzz
+test: check check-builds race norace fuzz
 
 # What the race detector and libzmq's binding need. Nothing else is installed.
 deps:
@@ -42,6 +42,10 @@ check: deps tools
 	$(BIN)/licenses $(SHIPPED)
 	$(BIN)/apicheck -apidiff $(BIN)/apidiff -accepted tools/apicheck/accepted . $(filter contrib/%,$(NESTED))
 	$(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(SHIPPED)
+
+# Every command of the README and the guide, from an empty build cache and without a C compiler: a minute or two.
+check-builds:
+	WARMROUTE_BUILDS=1 $(GO) test -count=1 -timeout 20m -run '^TestBuilds$$' ./docs
 
 # Writes LICENSES.md, when a module was added or has gone.
 licenses: tools
