@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/strategy"
 )
 
 // naive is a strategy with a memory, as plain as can be: the target that was
@@ -92,12 +92,12 @@ func (n *naive) cached(p *router.Prompt, id string) int {
 	return best
 }
 
-func (n *naive) judge(p *router.Prompt, ts []router.Target) (pick.Summary, []int) {
+func (n *naive) judge(p *router.Prompt, ts []router.Target) (strategy.Summary, []int) {
 	cached := make([]int, len(ts))
 	for i := range ts {
 		cached[i] = n.cached(p, ts[i].ID)
 	}
-	return pick.Scan(ts), cached
+	return strategy.Scan(ts), cached
 }
 
 func (n *naive) Pick(ctx context.Context, p router.Prompt, ts []router.Target) (router.Decision, error) {
@@ -120,18 +120,18 @@ func (n *naive) Pick(ctx context.Context, p router.Prompt, ts []router.Target) (
 	}
 	s, cached := n.judge(&p, ts)
 	if n.bug == takesAny && len(ts) > 0 && ts[0].State == router.Draining {
-		return pick.Decision(p, &ts[0], router.ReasonCold), nil
+		return strategy.NewDecision(p, &ts[0], router.ReasonCold), nil
 	}
 	if s.Ready == 0 {
 		if n.bug == ownErrors {
 			return router.Decision{}, context.DeadlineExceeded
 		}
-		return router.Decision{}, pick.NoTarget(ts)
+		return router.Decision{}, strategy.NoTarget(ts)
 	}
 	if n.bug == givesUp && s.Ready == 1 {
-		return router.Decision{}, pick.NoTarget(ts)
+		return router.Decision{}, strategy.NoTarget(ts)
 	}
-	tie := pick.Tie{Seed: n.rand()}
+	tie := strategy.Tie{Seed: n.rand()}
 	if n.bug == trustsWeights {
 		x, sum := float64(tie.Seed>>11)/(1<<53), 0.0
 		for i := range ts {
@@ -141,7 +141,7 @@ func (n *naive) Pick(ctx context.Context, p router.Prompt, ts []router.Target) (
 		for x -= ts[0].Weight / sum; !(x < 0); x -= ts[i].Weight / sum {
 			i++
 		}
-		return pick.Decision(p, &ts[i], router.ReasonRandom), nil
+		return strategy.NewDecision(p, &ts[i], router.ReasonRandom), nil
 	}
 	best := -1
 	for i := range ts {
@@ -165,7 +165,7 @@ func (n *naive) Pick(ctx context.Context, p router.Prompt, ts []router.Target) (
 		}
 	}
 	i := tie.Best()
-	d := pick.Decision(p, &ts[i], router.ReasonCold)
+	d := strategy.NewDecision(p, &ts[i], router.ReasonCold)
 	if p.Text != "" {
 		d.Length, d.Unit, d.Cached = len(p.Text), router.Bytes, cached[i]
 	}
@@ -186,7 +186,7 @@ func (n *naive) Pick(ctx context.Context, p router.Prompt, ts []router.Target) (
 }
 
 // compare is below 0 where i is better than j.
-func (n *naive) compare(s *pick.Summary, ts []router.Target, cached []int, i, j int) int {
+func (n *naive) compare(s *strategy.Summary, ts []router.Target, cached []int, i, j int) int {
 	if cached[i] != cached[j] {
 		return cached[j] - cached[i]
 	}
@@ -237,7 +237,7 @@ func (n *naive) Explain(_ context.Context, p router.Prompt, ts []router.Target, 
 	}
 	s, cached := n.judge(&p, ts)
 	from := len(dst)
-	dst = pick.Candidates(&p, ts, dst)
+	dst = strategy.Candidates(&p, ts, dst)
 	cs := dst[from:]
 	for i := range cs {
 		if p.Text != "" {
@@ -251,7 +251,7 @@ func (n *naive) Explain(_ context.Context, p router.Prompt, ts []router.Target, 
 	better := func(a, b *router.Candidate) int {
 		return n.compare(&s, []router.Target{a.Target, b.Target}, []int{a.Cached, b.Cached}, 0, 1)
 	}
-	pick.Sort(cs, better)
+	strategy.Sort(cs, better)
 	for i := range cs[:s.Ready] {
 		switch {
 		case i == 0:

@@ -8,8 +8,9 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/rendezvous"
 	"github.com/warmroute/router/prompt"
+	"github.com/warmroute/router/strategy"
 )
 
 // CHWBLConfig is consistent hashing with bounded loads over a prompt's lead, as
@@ -77,7 +78,7 @@ type point struct {
 
 func (c *chwbl) choose(v *view) (int, router.Reason) {
 	load := v.loads(v.vals[0], inFlight)
-	var all, room pick.Sum
+	var all, room strategy.Sum
 	for _, i := range v.ready {
 		all.Add(load[i] * v.weight(i))
 		room.Add(v.weight(i))
@@ -112,10 +113,10 @@ func (c *chwbl) key(p *router.Prompt) uint64 {
 		_, lead, _ = strings.Cut(lead, c.user) // "" where there is none
 		lead, _, _ = strings.Cut(lead, opening)
 	}
-	h := pick.Hash(p.Scope() + "\x00" + lead[:min(len(lead), c.c.PrefixBytes)])
+	h := rendezvous.Hash(p.Scope() + "\x00" + lead[:min(len(lead), c.c.PrefixBytes)])
 	if p.Text == "" {
 		for _, id := range p.Tokens[:min(len(p.Tokens), max(c.c.PrefixBytes/bytesPerToken, 1))] {
-			h = pick.Mix(h ^ uint64(id))
+			h = rendezvous.Mix(h ^ uint64(id))
 		}
 	}
 	return h
@@ -137,7 +138,7 @@ func (c *chwbl) points(v *view) []point {
 		id := v.targets[i].ID
 		c.ids = append(c.ids, id)
 		for n := range c.c.Replication {
-			c.ring = append(c.ring, point{at: pick.Hash(fmt.Sprint(id, n)), id: id})
+			c.ring = append(c.ring, point{at: rendezvous.Hash(fmt.Sprint(id, n)), id: id})
 		}
 	}
 	slices.SortFunc(c.ring, func(a, b point) int {

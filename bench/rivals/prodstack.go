@@ -4,7 +4,8 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/rendezvous"
+	"github.com/warmroute/router/strategy"
 )
 
 // LoadAwareConfig is the load-aware policy of the vLLM production stack. The zero
@@ -109,7 +110,7 @@ func newRecent(window int) *recent {
 
 func (r *recent) choose(v *view) (int, router.Reason) {
 	if v.prompt.Session != "" {
-		place := pick.Tie{Seed: pick.Hash(v.prompt.Session)} // of all places the greatest
+		place := strategy.Tie{Seed: rendezvous.Hash(v.prompt.Session)} // of all places the greatest
 		for _, i := range v.ready {
 			place.Equal(i, v.targets)
 		}

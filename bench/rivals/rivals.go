@@ -26,8 +26,8 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
 
@@ -77,7 +77,7 @@ func newStrategy(c Common, p policy, t tracker) (*Strategy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rivals: %w", err)
 	}
-	s := &Strategy{policy: p, track: t, cache: textcache.New(tr), rand: pick.Rand(c.Rand)}
+	s := &Strategy{policy: p, track: t, cache: textcache.New(tr), rand: strategy.Rand(c.Rand)}
 	s.room.New = func() any { return new(view) }
 	return s, nil
 }
@@ -92,7 +92,7 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	}()
 	v.look(s.cache, p, targets)
 	if len(v.ready) == 0 {
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	}
 	v.seed = s.rand()
 	i, reason := v.ready[0], router.Reason("")

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/rendezvous"
 )
 
 // have is what a case begins with: text sent to a target, which has ended but
@@ -56,7 +56,7 @@ func check(t *testing.T, newOne func(Common) (*Strategy, error), rules []rule) {
 	for _, r := range rules {
 		var got []string
 		for seed := range uint64(40) {
-			s, err := newOne(Common{Rand: func() uint64 { return pick.Mix(seed) }})
+			s, err := newOne(Common{Rand: func() uint64 { return rendezvous.Mix(seed) }})
 			if err != nil {
 				t.Fatal(err)
 			}

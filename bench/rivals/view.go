@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/strategy"
 )
 
 // bytesPerToken turns text into tokens: English is near four bytes a token in
@@ -21,7 +21,7 @@ type view struct {
 	key     textcache.Key
 	ready   []int // the indices of the Ready targets
 	best    int   // the most bytes of the prompt that a Ready target was sent
-	sum     pick.Summary
+	sum     strategy.Summary
 	seed    uint64
 
 	subset []int
@@ -31,7 +31,7 @@ type view struct {
 func (v *view) look(c *textcache.Cache, p router.Prompt, targets []router.Target) {
 	v.prompt, v.targets, v.key = p, targets, textcache.KeyOf(&p)
 	c.Look(&v.key, targets, &v.Targets)
-	v.sum = pick.Scan(targets)
+	v.sum = strategy.Scan(targets)
 	v.ready, v.best = v.ready[:0], 0
 	for i := range targets {
 		if targets[i].State == router.Ready {
@@ -76,7 +76,7 @@ func (v *view) blockShare(i, bytes int) float64 {
 }
 
 // weight is the capacity of targets[i] beside the smallest of a Ready one.
-func (v *view) weight(i int) float64 { return pick.Weight(&v.targets[i]) / v.sum.MinWeight }
+func (v *view) weight(i int) float64 { return strategy.Weight(&v.targets[i]) / v.sum.MinWeight }
 
 // What a target's Load says, as counts.
 func inFlight(l *router.Load) int { return l.InFlight }
@@ -89,7 +89,7 @@ func clamp(n int) int { return min(max(n, 0), 1<<40) }
 // loads fills dst with count / weight for every Ready target; those of unknown
 // load are given the mean of the others, 0 where all are unknown.
 func (v *view) loads(dst []float64, count func(*router.Load) int) []float64 {
-	var sum pick.Sum
+	var sum strategy.Sum
 	known := 0
 	for _, i := range v.ready {
 		if l := &v.targets[i].Load; l.Known {
@@ -116,7 +116,7 @@ type spread struct{ least, most, mean, deviation float64 }
 // spread describes vals of the Ready targets; deviation is the population's.
 func (v *view) spread(vals []float64) spread {
 	s := spread{least: math.Inf(1), most: math.Inf(-1)}
-	var sum, squares pick.Sum
+	var sum, squares strategy.Sum
 	for _, i := range v.ready {
 		s.least, s.most = min(s.least, vals[i]), max(s.most, vals[i])
 		sum.Add(vals[i])
@@ -144,7 +144,7 @@ func (v *view) filter(keep func(i int) bool) []int {
 // least returns the one of set with the least cost; among equals the one with the
 // least next, where that is not nil; what is still tied is drawn.
 func (v *view) least(set []int, cost, next []float64) int {
-	tie := pick.Tie{Seed: v.seed}
+	tie := strategy.Tie{Seed: v.seed}
 	var at int // one of the best so far
 	for _, i := range set {
 		c := 0
@@ -177,7 +177,7 @@ func compare(a, b float64) int {
 
 // draw returns one of set, each with the same chance.
 func (v *view) draw(set []int) int {
-	tie := pick.Tie{Seed: v.seed}
+	tie := strategy.Tie{Seed: v.seed}
 	for _, i := range set {
 		tie.Equal(i, v.targets)
 	}

@@ -74,7 +74,11 @@ var rules = []rule{
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex"}},
-	{"strategy/*", []string{"trie", "kvindex", "lmcache", "internal/configerr", "internal/pick", "internal/textcache", "internal/tokencache"}},
+	{"strategy", []string{"internal/rendezvous"}},
+	{"strategy/*", []string{
+		"trie", "kvindex", "lmcache", "strategy", "strategy/cacheaware", "strategy/leastload", "strategy/random",
+		"internal/configerr", "internal/rendezvous", "internal/textcache", "internal/tokencache",
+	}},
 	{"config", []string{"egress", "kvindex", "lmcache", "loadview", "prompt", "strategy/*", "trie"}},
 	{"internal/configerr", []string{"trie"}},
 	{"internal/textcache", []string{"internal/configerr", "trie"}},

@@ -13,8 +13,8 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
 
@@ -57,7 +57,7 @@ func (c Config) WithDefaults() Config {
 	c.OverloadSlack = cmp.Or(c.OverloadSlack, 2)
 	c.OverloadFactor = cmp.Or(c.OverloadFactor, 1.5)
 	textcache.WithDefaults(c.Trie, &c.MaxNodes, &c.MaxBytes)
-	c.Rand = pick.Rand(c.Rand)
+	c.Rand = strategy.Rand(c.Rand)
 	return c
 }
 
@@ -122,7 +122,7 @@ func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
 
 // view is what one look at the targets tells.
 type view struct {
-	pick.Summary
+	strategy.Summary
 	*textcache.Targets
 	key  textcache.Key
 	best int  // the most that a Ready target holds, in bytes of the trie
@@ -131,7 +131,7 @@ type view struct {
 }
 
 func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcache.Targets) view {
-	v := view{Summary: pick.Scan(targets), Targets: room, key: textcache.KeyOf(p)}
+	v := view{Summary: strategy.Scan(targets), Targets: room, key: textcache.KeyOf(p)}
 	s.cache.Look(&v.key, targets, room)
 	for i := range targets {
 		if targets[i].State == router.Ready {
@@ -208,9 +208,9 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	defer s.scratch.Put(room)
 	v := s.look(&p, targets, room)
 	if v.Ready == 0 {
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	}
-	tie := pick.Tie{Seed: s.cfg.Rand()}
+	tie := strategy.Tie{Seed: s.cfg.Rand()}
 	least := rank{load: math.Inf(1)}
 	for i := range targets {
 		if targets[i].State != router.Ready || v.pin && !s.pinned(&v, targets, i) {

@@ -16,7 +16,9 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/rendezvous"
+	"github.com/warmroute/router/strategy"
+	"github.com/warmroute/router/strategy/leastload"
 )
 
 // Name is the strategy's name in configuration files.
@@ -58,7 +60,7 @@ type Config struct {
 type Strategy struct {
 	factor float64
 	prefix int
-	rand   func() uint64
+	empty  *leastload.Strategy // chooses for an empty prompt without a session
 }
 
 var (
@@ -71,7 +73,7 @@ var (
 func (c Config) WithDefaults() Config {
 	c.LoadFactor = cmp.Or(c.LoadFactor, DefaultLoadFactor)
 	c.PrefixBytes = cmp.Or(c.PrefixBytes, DefaultPrefixBytes)
-	c.Rand = pick.Rand(c.Rand)
+	c.Rand = strategy.Rand(c.Rand)
 	return c
 }
 
@@ -85,32 +87,37 @@ func New(c Config) (*Strategy, error) {
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	return &Strategy{factor: c.LoadFactor, prefix: c.PrefixBytes, rand: c.Rand}, nil
+	empty, err := leastload.New(leastload.Config{Rand: c.Rand})
+	if err != nil {
+		return nil, err
+	}
+	return &Strategy{factor: c.LoadFactor, prefix: c.PrefixBytes, empty: empty}, nil
 }
 
 // Pick chooses the first place of the prompt's key that is not full. It draws a
 // random number only for an empty prompt without a session.
-func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	sum := pick.Scan(targets)
+func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	sum := strategy.Scan(targets)
 	switch sum.Ready {
 	case 0:
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	case 1:
-		return pick.Decision(p, &targets[sum.Only], router.ReasonOnly), nil
+		return strategy.NewDecision(p, &targets[sum.Only], router.ReasonOnly), nil
 	}
 	key, ok := s.key(&p)
 	if !ok {
-		i, _ := pick.Least(targets, &sum, s.rand())
-		return pick.Decision(p, &targets[i], router.ReasonEmpty), nil
+		d, err := s.empty.Pick(ctx, p, targets)
+		d.Reason = router.ReasonEmpty
+		return d, err
 	}
 	b := s.bound(targets, &sum)
-	var own, open pick.Lottery
+	var own, open rendezvous.Winners
 	for i := range targets {
 		t := &targets[i]
 		if t.State != router.Ready {
 			continue
 		}
-		ticket := pick.Draw(t.ID, pick.Weight(t), key)
+		ticket := rendezvous.Draw(t.ID, strategy.Weight(t), key)
 		own.Enter(i, ticket)
 		if !b.full(t) {
 			open.Enter(i, ticket)
@@ -118,11 +125,11 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	}
 	switch i := open.First(); i {
 	case own.First():
-		return pick.Decision(p, &targets[i], router.ReasonHash), nil
+		return strategy.NewDecision(p, &targets[i], router.ReasonHash), nil
 	case -1: // only where rounding made all of them full
-		return pick.Decision(p, &targets[own.First()], router.ReasonHash), nil
+		return strategy.NewDecision(p, &targets[own.First()], router.ReasonHash), nil
 	default:
-		return pick.Decision(p, &targets[i], router.ReasonHashOverflow), nil
+		return strategy.NewDecision(p, &targets[i], router.ReasonHashOverflow), nil
 	}
 }
 
@@ -132,20 +139,25 @@ func (s *Strategy) Record(router.Decision, router.Outcome) {}
 // Explain lists the targets in the order in which the prompt's key would take
 // them, those that are full after the others. The score is what the places are
 // compared by. An empty prompt without a session is explained by load.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+	sum := strategy.Scan(targets)
 	key, ok := s.key(&p)
 	if !ok {
-		return pick.ExplainLeast(&p, targets, dst, router.ReasonEmpty)
+		from := len(dst)
+		dst = s.empty.Explain(ctx, p, targets, dst)
+		if sum.Ready > 1 {
+			dst[from].Reason = router.ReasonEmpty
+		}
+		return dst
 	}
-	sum := pick.Scan(targets)
 	b := s.bound(targets, &sum)
 	from := len(dst)
-	dst = pick.Candidates(&p, targets, dst)
+	dst = strategy.Candidates(&p, targets, dst)
 	cs := dst[from:]
-	ticket := func(c *router.Candidate) pick.Ticket {
-		return pick.Draw(c.Target.ID, pick.Weight(&c.Target), key)
+	ticket := func(c *router.Candidate) rendezvous.Ticket {
+		return rendezvous.Draw(c.Target.ID, strategy.Weight(&c.Target), key)
 	}
-	pick.Sort(cs, func(x, y *router.Candidate) int {
+	strategy.Sort(cs, func(x, y *router.Candidate) int {
 		if fx, fy := b.full(&x.Target), b.full(&y.Target); fx != fy {
 			if fy {
 				return -1
@@ -178,7 +190,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 			}
 		}
 	}
-	cs[0].Reason = pick.OnlyOr(&sum, reason)
+	cs[0].Reason = sum.OnlyOr(reason)
 	return dst
 }
 
@@ -187,16 +199,16 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 func (s *Strategy) key(p *router.Prompt) (uint64, bool) {
 	// The kinds keep a session apart from a text of the same bytes.
 	const session, text, tokens = 1, 2, 3
-	scope := pick.Hash(p.Scope())
+	scope := rendezvous.Hash(p.Scope())
 	switch {
 	case p.Session != "":
-		return pick.Mix(pick.Mix(scope+session) ^ pick.Hash(p.Session)), true
+		return rendezvous.Mix(rendezvous.Mix(scope+session) ^ rendezvous.Hash(p.Session)), true
 	case p.Text != "":
-		return pick.Mix(pick.Mix(scope+text) ^ pick.Hash(p.Text[:min(len(p.Text), s.prefix)])), true
+		return rendezvous.Mix(rendezvous.Mix(scope+text) ^ rendezvous.Hash(p.Text[:min(len(p.Text), s.prefix)])), true
 	case len(p.Tokens) > 0:
-		h := pick.Mix(scope + tokens)
+		h := rendezvous.Mix(scope + tokens)
 		for _, id := range p.Tokens[:min(len(p.Tokens), max(s.prefix/4, 1))] {
-			h = pick.Mix(h ^ uint64(id))
+			h = rendezvous.Mix(h ^ uint64(id))
 		}
 		return h, true
 	}
@@ -209,20 +221,20 @@ type bound struct {
 	least     float64 // the smallest weight
 }
 
-func (s *Strategy) bound(targets []router.Target, sum *pick.Summary) bound {
+func (s *Strategy) bound(targets []router.Target, sum *strategy.Summary) bound {
 	// A target may carry LoadFactor x (all requests + this one) x its part of the
 	// weight, rounded up: section 2 of the paper, with weights for equal bins.
-	var requests, known, all pick.Sum
+	var requests, known, all strategy.Sum
 	for i := range targets {
 		t := &targets[i]
 		if t.State != router.Ready {
 			continue
 		}
-		w := pick.Weight(t) / sum.MinWeight
+		w := strategy.Weight(t) / sum.MinWeight
 		all.Add(w)
 		if t.Load.Known {
 			known.Add(w)
-			requests.Add(pick.Requests(t))
+			requests.Add(strategy.Requests(t))
 		}
 	}
 	if sum.Known == 0 {
@@ -234,5 +246,5 @@ func (s *Strategy) bound(targets []router.Target, sum *pick.Summary) bound {
 }
 
 func (b *bound) full(t *router.Target) bool {
-	return t.Load.Known && pick.Requests(t)+1 > math.Ceil(b.perWeight*(pick.Weight(t)/b.least))
+	return t.Load.Known && strategy.Requests(t)+1 > math.Ceil(b.perWeight*(strategy.Weight(t)/b.least))
 }

@@ -2,10 +2,13 @@
 package leastload
 
 import (
+	"cmp"
 	"context"
+	"math"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/strategy"
+	"github.com/warmroute/router/strategy/random"
 )
 
 // Name is the strategy's name in configuration files.
@@ -21,10 +24,13 @@ type Config struct {
 // Strategy picks the Ready target of the least load, which is
 // (InFlight + Queued) / (Weight / the smallest Ready Weight); equal ones have
 // equal chances. A target of unknown load counts at the mean of the others.
-// Where no load is known at all, one is drawn by Weight.
+// If no load is known at all, one is drawn by Weight, as package random does.
 //
 // It keeps no state and is safe for concurrent use.
-type Strategy struct{ rand func() uint64 }
+type Strategy struct {
+	rand  func() uint64
+	blind *random.Strategy // chooses if no load is known
+}
 
 var (
 	_ router.Strategy  = (*Strategy)(nil)
@@ -34,41 +40,78 @@ var (
 // WithDefaults returns c with the default in place of each field that is zero and
 // has one.
 func (c Config) WithDefaults() Config {
-	c.Rand = pick.Rand(c.Rand)
+	c.Rand = strategy.Rand(c.Rand)
 	return c
 }
 
 // New returns a Strategy. It does not fail today.
-func New(c Config) (*Strategy, error) { return &Strategy{rand: c.WithDefaults().Rand}, nil }
+func New(c Config) (*Strategy, error) {
+	c = c.WithDefaults()
+	blind, err := random.New(random.Config{Rand: c.Rand})
+	if err != nil {
+		return nil, err
+	}
+	return &Strategy{rand: c.Rand, blind: blind}, nil
+}
 
-// Pick chooses the least loaded target. It draws one random number a call where
+// Pick chooses the least loaded target. It draws one random number a call if
 // two or more are Ready.
-func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	sum := pick.Scan(targets)
-	switch sum.Ready {
-	case 0:
-		return router.Decision{}, pick.NoTarget(targets)
-	case 1:
-		return pick.Decision(p, &targets[sum.Only], router.ReasonOnly), nil
+func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	sum := strategy.Scan(targets)
+	switch {
+	case sum.Ready == 0:
+		return router.Decision{}, strategy.NoTarget(targets)
+	case sum.Ready == 1:
+		return strategy.NewDecision(p, &targets[sum.Only], router.ReasonOnly), nil
+	case sum.Known == 0:
+		return s.blind.Pick(ctx, p, targets)
 	}
-	i, _ := pick.Least(targets, &sum, s.rand())
-	return pick.Decision(p, &targets[i], reason(&sum)), nil
+	tie := strategy.Tie{Seed: s.rand()}
+	least := math.Inf(1)
+	for i := range targets {
+		t := &targets[i]
+		if t.State != router.Ready {
+			continue
+		}
+		switch l := sum.Load(t); {
+		case l < least:
+			least = l
+			tie.Better(i)
+		case l == least:
+			tie.Equal(i, targets)
+		}
+	}
+	return strategy.NewDecision(p, &targets[tie.Best()], router.ReasonLeastLoad), nil
 }
 
-func reason(sum *pick.Summary) router.Reason {
-	if sum.Known == 0 {
-		return router.ReasonRandom
-	}
-	return router.ReasonLeastLoad
-}
-
-// Record does nothing: the load is the fleet's to know.
+// Record does nothing: the fleet counts the load.
 func (s *Strategy) Record(router.Decision, router.Outcome) {}
 
 // Explain lists the targets by load. The score is 1 at the least load and
-// 1/(1+d) for d requests beyond it; where no load is known, the share of the
+// 1/(1+d) for d requests beyond it; if no load is known, the share of the
 // greatest weight.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
-	sum := pick.Scan(targets)
-	return pick.ExplainLeast(&p, targets, dst, reason(&sum))
+func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+	sum := strategy.Scan(targets)
+	if sum.Known == 0 {
+		return s.blind.Explain(ctx, p, targets, dst)
+	}
+	from := len(dst)
+	dst = strategy.Candidates(&p, targets, dst)
+	cs := dst[from:]
+	strategy.Sort(cs, func(a, b *router.Candidate) int {
+		return cmp.Compare(sum.Load(&a.Target), sum.Load(&b.Target))
+	})
+	for i := range cs[:sum.Ready] {
+		c := &cs[i]
+		c.Score = sum.LoadScore(&c.Target)
+		switch {
+		case i == 0:
+			c.Reason = sum.OnlyOr(router.ReasonLeastLoad)
+		case sum.Load(&c.Target) == sum.Load(&cs[0].Target):
+			c.Reason = router.ReasonTied
+		default:
+			c.Reason = router.ReasonBusier
+		}
+	}
+	return dst
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/internal/rendezvous"
 )
 
 // leadBytes is how much of a prompt is hashed beyond what is known of it, and the
@@ -42,12 +42,12 @@ func (v *view) known(p *router.Prompt) int {
 // sets them apart: a common opening does not send them all to one place.
 func leading(p *router.Prompt, known int) uint64 {
 	n := (known+leadBytes-1)/leadBytes*leadBytes + leadBytes
-	h := pick.Hash(p.Scope())
+	h := rendezvous.Hash(p.Scope())
 	if p.Text != "" {
-		return pick.Mix(h ^ pick.Hash(p.Text[:min(n, len(p.Text))]))
+		return rendezvous.Mix(h ^ rendezvous.Hash(p.Text[:min(n, len(p.Text))]))
 	}
 	for _, t := range p.Tokens[:min(n/4, len(p.Tokens))] {
-		h = pick.Mix(h ^ uint64(t))
+		h = rendezvous.Mix(h ^ uint64(t))
 	}
 	return h
 }

@@ -5,7 +5,7 @@ import (
 	"context"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/strategy"
 )
 
 // Explain lists the targets by cost, the least first. The score is the least cost
@@ -14,7 +14,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	v := s.look(&p, targets, new(room))
 	level := s.level(&v, targets)
 	from := len(dst)
-	dst = pick.Candidates(&p, targets, dst)
+	dst = strategy.Candidates(&p, targets, dst)
 	cs := dst[from:]
 	cost := make(map[string]float64, len(cs))
 	reason := make(map[string]router.Reason, len(cs))
@@ -23,7 +23,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		cost[targets[i].ID] = max(s.cost(&v, targets, i), level)
 		reason[targets[i].ID] = v.reason(i)
 	}
-	pick.Sort(cs, func(a, b *router.Candidate) int {
+	strategy.Sort(cs, func(a, b *router.Candidate) int {
 		c := cmp.Compare(cost[a.Target.ID], cost[b.Target.ID])
 		if c == 0 && level == 0 {
 			c = cmp.Compare(b.Cached, a.Cached)

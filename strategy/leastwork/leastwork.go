@@ -9,9 +9,9 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
+	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
 
@@ -115,7 +115,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view
 	if requests > 0 && tokens > 0 {
 		v.request = s.cfg.ContextWeight * float64(tokens) / float64(requests)
 	}
-	var sum pick.Sum
+	var sum strategy.Sum
 	known := 0
 	for i := range targets {
 		if t := &targets[i]; t.State == router.Ready && t.Load.Known {
@@ -180,7 +180,7 @@ func (s *Strategy) work(v *view, t *router.Target, i int) float64 {
 		}
 	}
 	load := float64(max(t.Load.Prefill, 0)) + request*float64(max(t.Load.InFlight, 0)) + v.request*float64(max(t.Load.Queued, 0))
-	return load / pick.Weight(t)
+	return load / strategy.Weight(t)
 }
 
 // cost is what the prompt costs at targets[i].
@@ -190,7 +190,7 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	if t.Load.Known {
 		work = s.work(v, t, i)
 	}
-	return work + s.cfg.MissWeight*v.asTokens(v.size-v.held[i])/pick.Weight(t)
+	return work + s.cfg.MissWeight*v.asTokens(v.size-v.held[i])/strategy.Weight(t)
 }
 
 // Pick chooses a target. It draws one random number a call where a target is
@@ -200,9 +200,9 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	defer s.scratch.Put(r)
 	v := s.look(&p, targets, r)
 	if v.ready == 0 {
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	}
-	tie := pick.Tie{Seed: s.cfg.Rand()}
+	tie := strategy.Tie{Seed: s.cfg.Rand()}
 	level := s.level(&v, targets)
 	if level > 0 {
 		tie.Seed = leading(&p, v.known(&p))

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/strategy"
 )
 
 // Explain lists the targets by their cost. The score is 1 at the least cost and
@@ -15,9 +15,9 @@ import (
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	r := new(room)
 	from := len(dst)
-	dst = pick.Candidates(&p, targets, dst)
+	dst = strategy.Candidates(&p, targets, dst)
 	if !s.look(r, &p, targets) {
-		pick.Sort(dst[from:], nil)
+		strategy.Sort(dst[from:], nil)
 		return dst
 	}
 	at := make([]int, len(targets))
@@ -59,7 +59,7 @@ func (s *Strategy) compare(r *room, targets []router.Target, a, b int) int {
 	}
 	c := cmp.Or(cmp.Compare(s.cost(r, a, ta), s.cost(r, b, tb)), cmp.Compare(s.cached(r, b), s.cached(r, a)))
 	if c == 0 && r.Known == 0 {
-		c = cmp.Compare(pick.Weight(tb), pick.Weight(ta))
+		c = cmp.Compare(strategy.Weight(tb), strategy.Weight(ta))
 	}
 	return cmp.Or(c, cmp.Compare(ta.ID, tb.ID))
 }

@@ -30,8 +30,8 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
 
@@ -101,7 +101,7 @@ func (c Config) WithDefaults() Config {
 	if c.AffinityRequests != 0 {
 		textcache.WithDefaults(c.Trie, &c.MaxNodes, &c.MaxBytes)
 	}
-	c.Rand = pick.Rand(c.Rand)
+	c.Rand = strategy.Rand(c.Rand)
 	return c
 }
 
@@ -192,7 +192,7 @@ func (s *Strategy) Trie() *trie.Trie { return s.cfg.Trie }
 // room is what one look at the targets needs and finds. What is per target goes by
 // its index.
 type room struct {
-	pick.Summary
+	strategy.Summary
 	free   []float64 // as the Source said
 	found  textcache.Targets
 	key    textcache.Key
@@ -204,7 +204,7 @@ type room struct {
 
 // look fills r and reports whether a target is Ready.
 func (s *Strategy) look(r *room, p *router.Prompt, targets []router.Target) bool {
-	r.Summary, r.spoke, r.held = pick.Scan(targets), false, false
+	r.Summary, r.spoke, r.held = strategy.Scan(targets), false, false
 	if r.Ready == 0 {
 		return false
 	}
@@ -291,7 +291,7 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	r := s.scratch.Get().(*room)
 	defer s.put(r)
 	if !s.look(r, &p, targets) {
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	}
 	i := s.choose(r, targets)
 	d := router.Decision{
@@ -314,7 +314,7 @@ func (s *Strategy) put(r *room) {
 // choose returns the index of the target to take.
 func (s *Strategy) choose(r *room, targets []router.Target) int {
 	seed := s.cfg.Rand()
-	tie, draw := pick.Tie{Seed: seed}, pick.Lottery{Seed: seed}
+	tie, draw := strategy.Tie{Seed: seed}, strategy.Lottery{Seed: seed}
 	best, most := math.Inf(1), 0
 	for i := range targets {
 		t := &targets[i]
@@ -326,7 +326,7 @@ func (s *Strategy) choose(r *room, targets []router.Target) int {
 		case c < best || c == best && n > most:
 			best, most = c, n
 			tie.Better(i)
-			draw = pick.Lottery{Seed: seed}
+			draw = strategy.Lottery{Seed: seed}
 		case c == best && n == most:
 			tie.Equal(i, targets)
 		default:

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/warmroute/router/internal/configerr"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
 
@@ -128,7 +128,7 @@ func (c Config) WithDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	c.Rand = pick.Rand(c.Rand)
+	c.Rand = strategy.Rand(c.Rand)
 	return c
 }
 

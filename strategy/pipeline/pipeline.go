@@ -16,8 +16,8 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
 
@@ -156,7 +156,7 @@ func (s *Strategy) choose(ctx context.Context, r *room) int {
 			return i
 		}
 	}
-	tie := pick.Tie{Seed: rand}
+	tie := strategy.Tie{Seed: rand}
 	top := -1
 	for i := range r.offer.Targets {
 		c := 1

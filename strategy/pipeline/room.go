@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/strategy"
 )
 
 // room is what one look at the targets needs and finds.
@@ -66,7 +66,7 @@ func (s *Strategy) filter(ctx context.Context, r *room, trace *Trace) {
 		}
 	}
 	r.compact(left)
-	o.summary = pick.Scan(o.Targets)
+	o.summary = strategy.Scan(o.Targets)
 	for n, f := range s.cfg.Filters {
 		before := len(o.Targets)
 		if before == 0 {
@@ -93,7 +93,7 @@ func (s *Strategy) filter(ctx context.Context, r *room, trace *Trace) {
 		}
 		if left < before {
 			r.compact(left)
-			o.summary = pick.Scan(o.Targets)
+			o.summary = strategy.Scan(o.Targets)
 		}
 	}
 }

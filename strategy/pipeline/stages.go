@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/strategy"
 )
 
 // Offer is a prompt and the candidates that are left for it. It and its slices
@@ -21,7 +21,7 @@ type Offer struct {
 	Length int
 	Unit   router.Unit
 
-	summary pick.Summary
+	summary strategy.Summary
 }
 
 // Load returns the load of Targets[i] in requests: (InFlight + Queued) / (Weight /
@@ -105,10 +105,10 @@ type NoneLeft struct {
 func scoreStatic(_ context.Context, o *Offer, scores []float64) {
 	greatest := 0.0
 	for i := range o.Targets {
-		greatest = max(greatest, pick.Weight(&o.Targets[i]))
+		greatest = max(greatest, strategy.Weight(&o.Targets[i]))
 	}
 	for i := range o.Targets {
-		scores[i] = pick.Weight(&o.Targets[i]) / greatest
+		scores[i] = strategy.Weight(&o.Targets[i]) / greatest
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/strategy"
 )
 
 // Name is the strategy's name in configuration files.
@@ -38,7 +38,7 @@ var (
 // WithDefaults returns c with the default in place of each field that is zero and
 // has one.
 func (c Config) WithDefaults() Config {
-	c.Rand = pick.Rand(c.Rand)
+	c.Rand = strategy.Rand(c.Rand)
 	return c
 }
 
@@ -49,14 +49,14 @@ func New(c Config) (*Strategy, error) { return &Strategy{rand: c.WithDefaults().
 // where two or more are Ready, and looks at every target: a draw that does not
 // depend on their order has to.
 func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	sum := pick.Scan(targets)
+	sum := strategy.Scan(targets)
 	switch sum.Ready {
 	case 0:
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	case 1:
-		return pick.Decision(p, &targets[sum.Only], router.ReasonOnly), nil
+		return strategy.NewDecision(p, &targets[sum.Only], router.ReasonOnly), nil
 	}
-	l := pick.Lottery{Seed: s.rand()}
+	l := strategy.Lottery{Seed: s.rand()}
 	for i := range targets {
 		if targets[i].State == router.Ready {
 			l.Show(i, &targets[i])
@@ -66,7 +66,7 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	if sum.Load(other) < sum.Load(t) {
 		t = other
 	}
-	return pick.Decision(p, t, router.ReasonPowerOfTwo), nil
+	return strategy.NewDecision(p, t, router.ReasonPowerOfTwo), nil
 }
 
 // Record does nothing: the load is the fleet's to know.
@@ -76,14 +76,14 @@ func (s *Strategy) Record(router.Decision, router.Outcome) {}
 // that is busier than every other, which cannot win. The score is 1 at the least
 // load and 1/(1+d) for d requests beyond it.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
-	sum := pick.Scan(targets)
+	sum := strategy.Scan(targets)
 	from := len(dst)
-	dst = pick.Candidates(&p, targets, dst)
+	dst = strategy.Candidates(&p, targets, dst)
 	cs := dst[from:]
-	pick.Sort(cs, func(a, b *router.Candidate) int {
+	strategy.Sort(cs, func(a, b *router.Candidate) int {
 		return cmp.Or(
 			cmp.Compare(sum.Load(&a.Target), sum.Load(&b.Target)),
-			cmp.Compare(pick.Weight(&b.Target), pick.Weight(&a.Target)))
+			cmp.Compare(strategy.Weight(&b.Target), strategy.Weight(&a.Target)))
 	})
 	last := sum.Ready - 1
 	for i := range cs[:sum.Ready] {
@@ -91,7 +91,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		c.Score = sum.LoadScore(&c.Target)
 		switch {
 		case i == 0:
-			c.Reason = pick.OnlyOr(&sum, router.ReasonPowerOfTwo)
+			c.Reason = sum.OnlyOr(router.ReasonPowerOfTwo)
 		case i == last && sum.Load(&c.Target) > sum.Load(&cs[i-1].Target):
 			c.Reason = router.ReasonBusier
 		default:

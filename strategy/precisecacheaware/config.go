@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/warmroute/router/internal/configerr"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
 
@@ -84,7 +84,7 @@ func (c Config) WithDefaults() Config {
 	c.PresumeFor = cmp.Or(c.PresumeFor, tokencache.DefaultPresumeFor)
 	c.BlockSize = cmp.Or(c.BlockSize, tokencache.DefaultBlockSize)
 	textcache.WithDefaults(c.Trie, &c.MaxNodes, &c.MaxBytes)
-	c.Rand = pick.Rand(c.Rand)
+	c.Rand = strategy.Rand(c.Rand)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

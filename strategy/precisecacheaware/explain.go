@@ -6,20 +6,19 @@ import (
 	"slices"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
 )
 
 // Explain lists the targets as Pick ranks them. With v for the difference that
 // Strategy tells of, the score is (1+v)/2 from 0 on and 1/(2-2v) below: 1/2 for the
 // least loaded target that holds nothing, 1 for one that holds all. The fallbacks
 // give the scores of least_load and of cache_aware.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	v := s.look(&p, targets, new(room))
 	if len(targets) == 0 {
 		return dst
 	}
 	if v.mode == byLoad {
-		return s.explainLoad(&v, &p, targets, dst)
+		return s.explainLoad(ctx, &v, p, targets, dst)
 	}
 	at := make([]int, len(targets))
 	for i := range at {
@@ -44,10 +43,10 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	return dst
 }
 
-func (s *Strategy) explainLoad(v *view, p *router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) explainLoad(ctx context.Context, v *view, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	from := len(dst)
 	why := v.reason(s, 0)
-	dst = pick.ExplainLeast(p, targets, dst, why)
+	dst = s.leastLoad.Explain(ctx, p, targets, dst)
 	if first := dst[from:]; first[0].Target.State == router.Ready {
 		first[0].Reason = why // a single Ready target's too
 	}

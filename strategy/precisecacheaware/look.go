@@ -5,9 +5,9 @@ import (
 	"math"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
+	"github.com/warmroute/router/strategy"
 )
 
 // cache_aware's defaults, for FallbackText.
@@ -36,7 +36,7 @@ type room struct {
 // view is what one look at the targets tells. Sizes are tokens, or, byText, bytes
 // of the trie.
 type view struct {
-	pick.Summary
+	strategy.Summary
 	*room
 	mode    mode
 	ids     bool // the prompt has Tokens
@@ -55,7 +55,7 @@ type view struct {
 }
 
 func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view {
-	v := view{Summary: pick.Scan(targets), room: r}
+	v := view{Summary: strategy.Scan(targets), room: r}
 	r.text.IDs = r.text.IDs[:0]
 	for i := range targets {
 		r.text.IDs = append(r.text.IDs, targets[i].ID)
@@ -232,7 +232,7 @@ func (v *view) waits(t *router.Target) float64 {
 }
 
 // prefill is what waits for prefill at t, in tokens for each unit of Weight.
-func prefill(t *router.Target) float64 { return float64(max(t.Load.Prefill, 0)) / pick.Weight(t) }
+func prefill(t *router.Target) float64 { return float64(max(t.Load.Prefill, 0)) / strategy.Weight(t) }
 
 func (r *rank) compare(o *rank) int {
 	return cmp.Or(

@@ -13,9 +13,10 @@ import (
 	"sync/atomic"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
+	"github.com/warmroute/router/strategy"
+	"github.com/warmroute/router/strategy/leastload"
 	"github.com/warmroute/router/trie"
 )
 
@@ -69,11 +70,12 @@ const (
 // A prompt is recorded when it is sent, and taken back where the request fails
 // before its first token. A Strategy is safe for concurrent use.
 type Strategy struct {
-	cfg     Config
-	cache   *textcache.Cache
-	tokens  *tokencache.Cache
-	learns  bool
-	scratch sync.Pool // of *room
+	cfg       Config
+	cache     *textcache.Cache
+	tokens    *tokencache.Cache
+	learns    bool
+	leastLoad *leastload.Strategy
+	scratch   sync.Pool // of *room
 
 	reports                         atomic.Bool // an engine said how much was cached
 	judged, mismatched, presumption atomic.Int64
@@ -95,6 +97,9 @@ func New(c Config) (*Strategy, error) {
 		return nil, err
 	}
 	s := &Strategy{cfg: c, cache: text, tokens: tokens, learns: given || c.Index != nil || c.Fallback == FallbackText}
+	if s.leastLoad, err = leastload.New(leastload.Config{Rand: c.Rand}); err != nil {
+		return nil, err
+	}
 	s.scratch.New = func() any { return new(room) }
 	return s, nil
 }
@@ -122,20 +127,17 @@ func (s *Strategy) Stats() Stats {
 // Pick chooses a target. It draws one random number a call where a target is
 // Ready. It allocates the Memo alone, but for prompts with a scope that is not
 // their Model and for those without Text, whose key in the trie is made each time.
-func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	r := s.scratch.Get().(*room)
 	defer s.scratch.Put(r)
 	v := s.look(&p, targets, r)
 	if v.Ready == 0 {
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	}
-	seed := s.cfg.Rand()
-	i := 0
 	if v.mode == byLoad {
-		i, _ = pick.Least(targets, &v.Summary, seed)
-	} else {
-		i = s.best(&v, targets, seed)
+		return s.pickByLoad(ctx, &v, p, targets)
 	}
+	i := s.best(&v, targets, s.cfg.Rand())
 	m := &memo{exact: v.mode == byTokens && v.exact.Index[i] >= 0}
 	m.presumed = m.exact && v.cached(i) > v.exact.Index[i]
 	if s.learns {
@@ -148,8 +150,21 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	}, nil
 }
 
+func (s *Strategy) pickByLoad(ctx context.Context, v *view, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	d, err := s.leastLoad.Pick(ctx, p, targets)
+	if err != nil {
+		return d, err
+	}
+	m := new(memo)
+	if s.learns {
+		m.text = *textcache.NewMemo(v.textKey(&p))
+	}
+	d.Reason, d.Memo = v.reason(s, 0), m
+	return d, nil
+}
+
 func (s *Strategy) best(v *view, targets []router.Target, seed uint64) int {
-	tie := pick.Tie{Seed: seed}
+	tie := strategy.Tie{Seed: seed}
 	least := rank{cost: math.Inf(1)}
 	for i := range targets {
 		if s.group(v, targets, i) > 0 {

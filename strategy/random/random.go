@@ -2,10 +2,11 @@
 package random
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/strategy"
 )
 
 // Name is the strategy's name in configuration files.
@@ -30,24 +31,30 @@ var (
 // WithDefaults returns c with the default in place of each field that is zero and
 // has one.
 func (c Config) WithDefaults() Config {
-	c.Rand = pick.Rand(c.Rand)
+	c.Rand = strategy.Rand(c.Rand)
 	return c
 }
 
 // New returns a Strategy. It does not fail today.
 func New(c Config) (*Strategy, error) { return &Strategy{rand: c.WithDefaults().Rand}, nil }
 
-// Pick draws a target. It draws one random number a call where two or more are
+// Pick draws a target. It draws one random number a call if two or more are
 // Ready.
 func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	sum := pick.Scan(targets)
+	sum := strategy.Scan(targets)
 	switch sum.Ready {
 	case 0:
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	case 1:
-		return pick.Decision(p, &targets[sum.Only], router.ReasonOnly), nil
+		return strategy.NewDecision(p, &targets[sum.Only], router.ReasonOnly), nil
 	}
-	return pick.Decision(p, &targets[pick.ByWeight(targets, s.rand())], router.ReasonRandom), nil
+	l := strategy.Lottery{Seed: s.rand()}
+	for i := range targets {
+		if targets[i].State == router.Ready {
+			l.Show(i, &targets[i])
+		}
+	}
+	return strategy.NewDecision(p, &targets[l.First()], router.ReasonRandom), nil
 }
 
 // Record does nothing.
@@ -56,5 +63,20 @@ func (s *Strategy) Record(router.Decision, router.Outcome) {}
 // Explain lists the targets, the heaviest first. The score is the share of the
 // greatest weight: chances are in proportion to it.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
-	return pick.ExplainByWeight(&p, targets, dst, router.ReasonRandom)
+	sum := strategy.Scan(targets)
+	from := len(dst)
+	dst = strategy.Candidates(&p, targets, dst)
+	cs := dst[from:]
+	strategy.Sort(cs, func(a, b *router.Candidate) int {
+		return cmp.Compare(strategy.Weight(&b.Target), strategy.Weight(&a.Target))
+	})
+	for i := range cs[:sum.Ready] {
+		c := &cs[i]
+		c.Score = strategy.Weight(&c.Target) / strategy.Weight(&cs[0].Target)
+		c.Reason = router.ReasonTied
+		if i == 0 {
+			c.Reason = sum.OnlyOr(router.ReasonRandom)
+		}
+	}
+	return dst
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/pick"
+	"github.com/warmroute/router/strategy"
 )
 
 // Name is the strategy's name in configuration files.
@@ -75,7 +75,7 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	s.resolve(targets)
 	now, ready := s.now(targets, s.at)
 	if ready == 0 {
-		return router.Decision{}, pick.NoTarget(targets)
+		return router.Decision{}, strategy.NoTarget(targets)
 	}
 	best, least := -1, 0.0
 	for i := range targets {
@@ -101,7 +101,7 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	if ready == 1 {
 		reason = router.ReasonOnly
 	}
-	return pick.Decision(p, &targets[best], reason), nil
+	return strategy.NewDecision(p, &targets[best], reason), nil
 }
 
 // Record does nothing.
@@ -110,9 +110,9 @@ func (s *Strategy) Record(router.Decision, router.Outcome) {}
 // Explain lists the targets in the order in which they are due. There are no
 // scores.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
-	sum := pick.Scan(targets)
+	sum := strategy.Scan(targets)
 	from := len(dst)
-	dst = pick.Candidates(&p, targets, dst)
+	dst = strategy.Candidates(&p, targets, dst)
 	cs := dst[from:]
 	s.mu.Lock()
 	at := make([]int32, len(targets))
@@ -124,7 +124,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		cs[i].Score = s.due(&targets[i], at[i], now) // for Sort only
 	}
 	s.mu.Unlock()
-	pick.Sort(cs, func(a, b *router.Candidate) int { return cmp.Compare(a.Score, b.Score) })
+	strategy.Sort(cs, func(a, b *router.Candidate) int { return cmp.Compare(a.Score, b.Score) })
 	for i := range cs {
 		cs[i].Score = math.NaN()
 		if i < sum.Ready {
@@ -132,13 +132,13 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		}
 	}
 	if sum.Ready > 0 {
-		cs[0].Reason = pick.OnlyOr(&sum, router.ReasonRoundRobin)
+		cs[0].Reason = sum.OnlyOr(router.ReasonRoundRobin)
 	}
 	return dst
 }
 
 func step(t *router.Target) float64 {
-	return 1 / min(max(pick.Weight(t), minWeight), maxWeight)
+	return 1 / min(max(strategy.Weight(t), minWeight), maxWeight)
 }
 
 // now returns the latest time at which one of the Ready targets was served, and

@@ -1,4 +1,4 @@
-package pick
+package strategy
 
 import (
 	"errors"
@@ -42,11 +42,11 @@ func TestScan(t *testing.T) {
 		{"none", nil, Summary{Only: -1, MinWeight: 1}},
 		{"none ready", []router.Target{draining}, Summary{Only: -1, MinWeight: 1}},
 		{"one", []router.Target{draining, known("a", 2, 5)},
-			Summary{Ready: 1, Known: 1, Only: 1, MinWeight: 2, Least: 5, Most: 5, Mean: 5}},
+			Summary{Ready: 1, Known: 1, Only: 1, MinWeight: 2, Least: 5, Mean: 5}},
 		{"weight 2 carries twice", []router.Target{known("a", 1, 3), known("b", 2, 2)},
-			Summary{Ready: 2, Known: 2, Only: 1, MinWeight: 1, Least: 1, Most: 3, Mean: 2}},
+			Summary{Ready: 2, Known: 2, Only: 1, MinWeight: 1, Least: 1, Mean: 2}},
 		{"unknown is left out", []router.Target{{ID: "u"}, known("a", 1, 3), queued},
-			Summary{Ready: 3, Known: 2, Only: 2, MinWeight: 1, Least: 3, Most: 4, Mean: 3.5}},
+			Summary{Ready: 3, Known: 2, Only: 2, MinWeight: 1, Least: 3, Mean: 3.5}},
 		{"none known", []router.Target{{ID: "u"}, {ID: "v"}}, Summary{Ready: 2, Only: 1, MinWeight: 1}},
 		{"negative counts as none", []router.Target{known("a", 1, -7)},
 			Summary{Ready: 1, Known: 1, Only: 0, MinWeight: 1}},
@@ -226,31 +226,6 @@ func TestLotteryFollowsWeights(t *testing.T) {
 	}
 }
 
-// The shortcut in Beats never changes a verdict.
-func TestBeatsAgreesWithCosts(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 8))
-	for range 20000 {
-		a := Draw("a", math.Exp(20*(rng.Float64()-.5)), rng.Uint64())
-		b := Draw("b", math.Exp(20*(rng.Float64()-.5)), rng.Uint64())
-		if got, want := a.Beats(&b), a.cost() < b.cost(); got != want {
-			t.Fatalf("%v beats %v: %v, by cost %v", a, b, got, want)
-		}
-	}
-}
-
-// Hashes that route must not change from one release to the next.
-func TestPlaceIsStable(t *testing.T) {
-	for _, c := range []struct {
-		id   string
-		seed uint64
-		want uint64
-	}{{"vllm-0", 0, 0xa6d59758eea72a71}, {"http://10.0.0.7:8000", 42, 0xec00223d9b041622}} {
-		if got := Place(c.id, c.seed); got != c.want {
-			t.Errorf("Place(%q, %d) = %#x, want %#x", c.id, c.seed, got, c.want)
-		}
-	}
-}
-
 func TestSortPutsNotReadyLast(t *testing.T) {
 	ts := ids(4)
 	ts[0].State = router.Cooling
@@ -289,7 +264,7 @@ func TestNoAllocations(t *testing.T) {
 			}
 			lot.Show(i, &ts[i])
 		}
-		_ = Decision(router.Prompt{Text: "x"}, &ts[tie.Best()], "")
+		_ = NewDecision(router.Prompt{Text: "x"}, &ts[tie.Best()], "")
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)

@@ -1,4 +1,4 @@
-package pick
+package strategy
 
 import (
 	"cmp"
@@ -7,9 +7,8 @@ import (
 	"github.com/warmroute/router"
 )
 
-// Candidates appends one candidate for each of targets to dst, in their order,
-// with the prompt's length and nothing cached. Those that are not Ready have
-// their state's reason, the others none; all scores are 0.
+// Candidates appends one candidate for each of targets to dst, in their order, with the prompt's length and nothing
+// cached. Those that are not Ready have the reason of their state, the others none. All scores are 0.
 func Candidates(p *router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	n, u := p.Length()
 	dst = slices.Grow(dst, len(targets))
@@ -21,8 +20,8 @@ func Candidates(p *router.Prompt, targets []router.Target, dst []router.Candidat
 	return dst
 }
 
-// Sort puts cs in order: the Ready ones before the others, then by compare
-// (which may be nil, and sees Ready ones only; below 0: a is better), then by ID.
+// Sort orders cs for an Explainer: the Ready ones before the others, then by compare, then by ID. A negative result of
+// compare puts a first; it is called with Ready ones only, and may be nil.
 func Sort(cs []router.Candidate, compare func(a, b *router.Candidate) int) {
 	slices.SortStableFunc(cs, func(a, b router.Candidate) int {
 		ra, rb := a.Target.State == router.Ready, b.Target.State == router.Ready
@@ -39,10 +38,4 @@ func Sort(cs []router.Candidate, compare func(a, b *router.Candidate) int) {
 		}
 		return cmp.Compare(a.Target.ID, b.Target.ID)
 	})
-}
-
-// LoadScore returns a score for load alone: 1 at the least known load, and
-// 1/(1+d) for a load d requests beyond it.
-func (s *Summary) LoadScore(t *router.Target) float64 {
-	return 1 / (1 + max(s.Load(t)-s.Least, 0))
 }
