@@ -157,7 +157,7 @@ func TestExplainChangesNothing(t *testing.T) {
 					}
 				}
 				told := 0
-				r := router.New(s(t), v, router.Options{Trace: &router.Trace{
+				r := router.New(s(t), v, router.Options{Trace: router.Trace{
 					Routed:   func(context.Context, router.RouteInfo) { told++ },
 					NoTarget: func(context.Context, router.Prompt, error) { told++ },
 				}})

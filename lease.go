@@ -36,7 +36,7 @@ func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
 	if err := context.Cause(l.ctx); err != nil {
 		return nil, err
 	}
-	trace := l.router.opts.Trace
+	trace := &l.router.opts.Trace
 	var start time.Time
 	if trace.Routed != nil {
 		start = time.Now()
@@ -146,7 +146,7 @@ func (l *Lease) settle(o Outcome) bool {
 	if l.unwatch != nil {
 		l.unwatch()
 	}
-	trace := l.router.opts.Trace
+	trace := &l.router.opts.Trace
 	if first && trace.FirstToken != nil {
 		trace.FirstToken(l.ctx, l.decision)
 	}

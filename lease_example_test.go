@@ -42,7 +42,7 @@ func ExampleLease() {
 	}
 	view := fleetOf("vllm-1")
 	settled := make(chan router.Stage, 1)
-	r := router.New(strategy, view, router.Options{Trace: &router.Trace{
+	r := router.New(strategy, view, router.Options{Trace: router.Trace{
 		Done: func(_ context.Context, _ router.Decision, o router.Outcome) { settled <- o.Stage },
 	}})
 
@@ -92,7 +92,7 @@ func ExampleTrace() {
 	if err != nil {
 		panic(err)
 	}
-	r := router.New(strategy, fleetOf("vllm-1", "vllm-2"), router.Options{Backoff: -1, Trace: &router.Trace{
+	r := router.New(strategy, fleetOf("vllm-1", "vllm-2"), router.Options{Backoff: -1, Trace: router.Trace{
 		Routed: func(_ context.Context, i router.RouteInfo) {
 			fmt.Println("attempt", i.Attempt, "because of", i.Decision.Reason)
 		},

@@ -48,7 +48,7 @@ func TestOffered(t *testing.T) {
 			})
 			var told error
 			f := newPool(tt.targets...)
-			r := router.New(s, f, router.Options{FailOpen: tt.failOpen, Trace: &router.Trace{
+			r := router.New(s, f, router.Options{FailOpen: tt.failOpen, Trace: router.Trace{
 				NoTarget: func(_ context.Context, p router.Prompt, err error) {
 					if diff := cmp.Diff(prompt, p); diff != "" {
 						t.Errorf("told of another prompt:\n%s", diff)

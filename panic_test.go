@@ -102,7 +102,7 @@ func TestOthersPanic(t *testing.T) {
 			wantIdle(t, v)
 		})
 	}
-	hooks := map[string]*router.Trace{
+	hooks := map[string]router.Trace{
 		"Routed":     {Routed: func(context.Context, router.RouteInfo) { panic("hook") }},
 		"FirstToken": {FirstToken: func(context.Context, router.Decision) { panic("hook") }},
 		"Done":       {Done: func(context.Context, router.Decision, router.Outcome) { panic("hook") }},

@@ -35,8 +35,8 @@ type Options struct {
 	// Rand gives the jitter. It is safe for concurrent use; nil means the global
 	// source.
 	Rand func() uint64
-	// Trace tells what happens; nil means nobody listens.
-	Trace *Trace
+	// Trace has the hooks that the Router calls; any may be nil.
+	Trace Trace
 }
 
 // WithDefaults returns o with the default in place of each field that is zero and
@@ -56,9 +56,6 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Uint64
-	}
-	if o.Trace == nil {
-		o.Trace = new(Trace)
 	}
 	return o
 }

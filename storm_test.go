@@ -27,7 +27,7 @@ func storm(t *testing.T, seed uint64) {
 	all := ids(6)
 	fleet := &tally{View: newView(t, loadview.Config{CoolAfter: 50, CoolBase: ms, Breaker: seed == 1, BreakerFailures: 40, BreakerOpen: ms}, all...)}
 	var ends atomic.Int64 // what the hooks saw: Routed minus Done
-	trace := &router.Trace{
+	trace := router.Trace{
 		Routed: func(context.Context, router.RouteInfo) { ends.Add(1) },
 		Done: func(_ context.Context, _ router.Decision, o router.Outcome) {
 			ends.Add(-1)

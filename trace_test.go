@@ -21,8 +21,8 @@ func (l *log) add(format string, args ...any) {
 	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }
 
-func (l *log) trace() *router.Trace {
-	return &router.Trace{
+func (l *log) trace() router.Trace {
+	return router.Trace{
 		Routed:   func(_ context.Context, i router.RouteInfo) { l.add("routed %s %d", i.Decision.Target.ID, i.Attempt) },
 		NoTarget: func(_ context.Context, _ router.Prompt, err error) { l.add("no target: %v", err) },
 		FirstToken: func(_ context.Context, d router.Decision) {
@@ -135,7 +135,7 @@ func TestTraceReenters(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r = router.New(cacheAware(t), v, router.Options{Backoff: -1, Trace: &router.Trace{
+	r = router.New(cacheAware(t), v, router.Options{Backoff: -1, Trace: router.Trace{
 		Routed:     func(context.Context, router.RouteInfo) { again("Routed") },
 		NoTarget:   func(context.Context, router.Prompt, error) { again("NoTarget") },
 		FirstToken: func(context.Context, router.Decision) { again("FirstToken") },
@@ -181,7 +181,7 @@ func TestTook(t *testing.T) {
 			time.Sleep(3 * ms)
 			return first(ctx, p, ts)
 		})
-		r := router.New(s, newPool(ready("a")...), router.Options{Trace: &router.Trace{
+		r := router.New(s, newPool(ready("a")...), router.Options{Trace: router.Trace{
 			Routed: func(_ context.Context, i router.RouteInfo) { took = i.Took },
 		}})
 		route(t, r, t.Context()).Done(router.Outcome{})

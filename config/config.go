@@ -42,7 +42,7 @@ type Options struct {
 	// change; nil: nobody.
 	Logger *zap.Logger
 	// Trace returns the hooks of a route's Router; nil means none.
-	Trace func(route string) *router.Trace
+	Trace func(route string) router.Trace
 	// Reloaded is told of every reload by [Gateway.ReloadFile] and [Gateway.Watch]: the
 	// file now in place, or why it was not put there; nil: nobody.
 	Reloaded func(f *File, err error)

@@ -81,7 +81,7 @@ func TestHooks(t *testing.T) {
 	o := options()
 	var routes, joined []string
 	drawn := 0
-	o.Trace = func(route string) *router.Trace { routes = append(routes, route); return nil }
+	o.Trace = func(route string) router.Trace { routes = append(routes, route); return router.Trace{} }
 	o.View.Forget = func(id string) { joined = append(joined, id) }
 	o.Rand = func() uint64 { drawn++; return 0 }
 	g := mustBuild(t, fileOf("random", "", "a", "b"), o)

@@ -26,7 +26,7 @@ func TestAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace := page.Trace("llama", nil)
+	trace := page.Trace("llama", router.Trace{})
 	ctx := context.Background()
 	var infos []router.RouteInfo
 	for i := range 64 {
@@ -54,7 +54,7 @@ func BenchmarkTrace(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	trace := page.Trace("llama", nil)
+	trace := page.Trace("llama", router.Trace{})
 	ctx := context.Background()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -75,7 +75,7 @@ func BenchmarkState(b *testing.B) {
 			for i := range targets {
 				ids = append(ids, "http://replica-"+strconv.Itoa(i))
 			}
-			s := start(b, debugui.Config{}, nil, ids...)
+			s := start(b, debugui.Config{}, router.Trace{}, ids...)
 			for i := range 1000 {
 				s.route(b, strconv.Itoa(i)+long).Done(router.Outcome{Stage: router.Finished})
 			}
@@ -95,7 +95,7 @@ func BenchmarkRoute(b *testing.B) {
 			for i := range 1000 {
 				ids = append(ids, "http://replica-"+strconv.Itoa(i))
 			}
-			s := start(b, debugui.Config{ExplainRate: 10_000}, nil, ids...)
+			s := start(b, debugui.Config{ExplainRate: 10_000}, router.Trace{}, ids...)
 			if open {
 				s.state(b, "")
 			}

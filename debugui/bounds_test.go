@@ -18,7 +18,7 @@ func TestBounds(t *testing.T) {
 	for i := range 300 {
 		ids = append(ids, "t"+strconv.Itoa(i))
 	}
-	s := start(t, debugui.Config{Decisions: 5, Events: 5, Targets: 10}, nil, ids...)
+	s := start(t, debugui.Config{Decisions: 5, Events: 5, Targets: 10}, router.Trace{}, ids...)
 	s.state(t, "")
 	for i := range 300 {
 		s.route(t, "prompt "+strconv.Itoa(i)) // none of them ends
@@ -27,7 +27,7 @@ func TestBounds(t *testing.T) {
 	if len(v.Decisions) != 5 || len(v.Events) != 5 || len(v.Targets) != 100 || v.Matching != 300 || v.Totals.Picks != 300 {
 		t.Errorf("%d decisions, %d events, %d targets of %d", len(v.Decisions), len(v.Events), len(v.Targets), v.Matching)
 	}
-	few := start(t, debugui.Config{Targets: 10}, nil, ids[:60]...)
+	few := start(t, debugui.Config{Targets: 10}, router.Trace{}, ids[:60]...)
 	for i := range 60 {
 		few.route(t, "prompt "+strconv.Itoa(i))
 	}
@@ -41,7 +41,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d targets are known", with)
 	}
 	for i := range 200 {
-		s.page.Trace("route "+strconv.Itoa(i), nil)
+		s.page.Trace("route "+strconv.Itoa(i), router.Trace{})
 	}
 	if v := s.state(t, "route=other"); len(v.Routes) != 101 || v.Route != "other" {
 		t.Errorf("%d routes, %q", len(v.Routes), v.Route)
@@ -53,7 +53,7 @@ func TestBounds(t *testing.T) {
 
 // TestAtOnce has everything at once, for the race detector.
 func TestAtOnce(t *testing.T) {
-	s := start(t, debugui.Config{ShowPrompts: true, Decisions: 20}, nil, "a", "b", "c")
+	s := start(t, debugui.Config{ShowPrompts: true, Decisions: 20}, router.Trace{}, "a", "b", "c")
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {

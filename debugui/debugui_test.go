@@ -29,7 +29,7 @@ type setup struct {
 	view   *loadview.View
 }
 
-func start(t testing.TB, cfg debugui.Config, next *router.Trace, ids ...string) *setup {
+func start(t testing.TB, cfg debugui.Config, next router.Trace, ids ...string) *setup {
 	t.Helper()
 	page, err := debugui.New(cfg)
 	if err != nil {
@@ -144,7 +144,7 @@ var long = strings.Repeat("when does the first train leave, and from where? ", 1
 // while nobody does.
 func TestSpill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, debugui.Config{}, nil, "http://user:word@a:1/x?key=1", "http://b:1", "http://c:1")
+		s := start(t, debugui.Config{}, router.Trace{}, "http://user:word@a:1/x?key=1", "http://b:1", "http://c:1")
 		s.route(t, long).Done(router.Outcome{Stage: router.Finished, PromptTokens: 1200, CachedTokens: 0})
 		if v := s.state(t, ""); v.Decisions[0].Of != 0 || v.Decisions[0].Stage != "finished" || v.Decisions[0].PromptTokens != 1200 {
 			t.Errorf("with nobody looking: %+v", v.Decisions)
@@ -225,7 +225,7 @@ func TestSpill(t *testing.T) {
 // TestFailures has a target that fails until it cools down, and then none.
 func TestFailures(t *testing.T) {
 	var retried, done, none int
-	next := &router.Trace{
+	next := router.Trace{
 		Retry:    func(context.Context, router.RetryInfo) { retried++ },
 		Done:     func(context.Context, router.Decision, router.Outcome) { done++ },
 		NoTarget: func(context.Context, router.Prompt, error) { none++ },
@@ -272,7 +272,7 @@ func TestPrompts(t *testing.T) {
 	secret := "swordfish"
 	p := router.Prompt{Model: "llama", Session: secret + "-session", Salt: secret, Text: "\xffs" + long + "\xffu" + secret, Tokens: []uint32{987654321}}
 	for _, on := range []bool{false, true} {
-		s := start(t, debugui.Config{ShowPrompts: on, Decisions: 10}, nil, "a", "b")
+		s := start(t, debugui.Config{ShowPrompts: on, Decisions: 10}, router.Trace{}, "a", "b")
 		all := func() string {
 			var b strings.Builder
 			for _, path := range []string{"/x/state", "/x/state?show=notable", "/x/decision?route=llama&seq=1", "/x/decision?route=llama&seq=2"} {

@@ -29,7 +29,7 @@ func (s *setup) try(t testing.TB, body string) (v detail, status int) {
 
 // TestTry tries prompts of every kind after one of them was sent.
 func TestTry(t *testing.T) {
-	s := start(t, debugui.Config{}, nil, "a", "b")
+	s := start(t, debugui.Config{}, router.Trace{}, "a", "b")
 	chat := `{"model":"llama","messages":[{"role":"user","content":"` + long + `"}]}`
 	p, err := canonical.FromChat([]byte(chat))
 	if err != nil {
@@ -76,7 +76,7 @@ func TestTry(t *testing.T) {
 func FuzzTry(f *testing.F) {
 	f.Add(`{"route":"llama","path":"/v1/chat/completions","body":"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}"}`, "route=llama&show=all&find=a")
 	f.Add(`{"route":"llama","body":"\ufffd"}`, "seq=1&route=llama")
-	s := start(f, debugui.Config{ShowPrompts: true}, nil, "a", "b\xff")
+	s := start(f, debugui.Config{ShowPrompts: true}, router.Trace{}, "a", "b\xff")
 	f.Fuzz(func(t *testing.T, body, query string) {
 		_, _ = s.try(t, body)
 		for _, path := range []string{"/state", "/decision"} {

@@ -12,7 +12,7 @@ import (
 
 // TestHeaders looks at what each part of the page is sent with, over a socket.
 func TestHeaders(t *testing.T) {
-	s := start(t, debugui.Config{Title: "gateway 7"}, nil, "a")
+	s := start(t, debugui.Config{Title: "gateway 7"}, router.Trace{}, "a")
 	mux := http.NewServeMux()
 	mux.Handle("/debug/router/", s.page)
 	srv := httptest.NewServer(mux)
@@ -45,7 +45,7 @@ func TestHeaders(t *testing.T) {
 
 // TestAnswers asks in ways that are not the page's own.
 func TestAnswers(t *testing.T) {
-	s := start(t, debugui.Config{Hosts: []string{"Gateway.example"}, MaxBody: 10_000}, nil, "a", "b")
+	s := start(t, debugui.Config{Hosts: []string{"Gateway.example"}, MaxBody: 10_000}, router.Trace{}, "a", "b")
 	s.route(t, long).Done(router.Outcome{Stage: router.Finished})
 	try := `{"route":"llama","model":"llama","body":"hello"}`
 	type header = map[string]string

@@ -30,7 +30,7 @@ func Example_mount() {
 	if err := fleet.Set([]loadview.Member{{ID: "vllm-1"}, {ID: "vllm-2"}}); err != nil {
 		panic(err)
 	}
-	r := router.New(page.Strategy(strategy), fleet, router.Options{Trace: page.Trace("llama", nil)})
+	r := router.New(page.Strategy(strategy), fleet, router.Options{Trace: page.Trace("llama", router.Trace{})})
 	if err := page.Watch(debugui.Route{Name: "llama", Strategy: leastwork.Name, Router: r, View: fleet}); err != nil {
 		panic(err)
 	}

@@ -92,45 +92,41 @@ func newRoute(p *Page, name string) *route {
 }
 
 // Trace returns hooks for router.Options.Trace, which show the decisions under a
-// route's name and call those of next, which may be nil. Routers of one name are
+// route's name and call those of next. Routers of one name are
 // shown as one. Beyond 100 names all are "other".
-func (p *Page) Trace(name string, next *router.Trace) *router.Trace {
+func (p *Page) Trace(name string, next router.Trace) router.Trace {
 	r := p.route(name)
-	var t router.Trace
-	if next != nil {
-		t = *next
-	}
-	return &router.Trace{
+	return router.Trace{
 		Routed: func(ctx context.Context, i router.RouteInfo) {
 			r.routed(i)
-			if t.Routed != nil {
-				t.Routed(ctx, i)
+			if next.Routed != nil {
+				next.Routed(ctx, i)
 			}
 		},
 		NoTarget: func(ctx context.Context, p router.Prompt, err error) {
 			r.noTarget(ctx, p, err)
-			if t.NoTarget != nil {
-				t.NoTarget(ctx, p, err)
+			if next.NoTarget != nil {
+				next.NoTarget(ctx, p, err)
 			}
 		},
 		FirstToken: func(ctx context.Context, d router.Decision) {
 			r.firstToken(d)
-			if t.FirstToken != nil {
-				t.FirstToken(ctx, d)
+			if next.FirstToken != nil {
+				next.FirstToken(ctx, d)
 			}
 		},
 		Done: func(ctx context.Context, d router.Decision, o router.Outcome) {
 			r.done(d, o)
-			if t.Done != nil {
-				t.Done(ctx, d, o)
+			if next.Done != nil {
+				next.Done(ctx, d, o)
 			}
 		},
 		Retry: func(ctx context.Context, i router.RetryInfo) {
 			r.mu.Lock()
 			r.totals.Retries++
 			r.mu.Unlock()
-			if t.Retry != nil {
-				t.Retry(ctx, i)
+			if next.Retry != nil {
+				next.Retry(ctx, i)
 			}
 		},
 	}

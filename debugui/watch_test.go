@@ -95,7 +95,7 @@ func TestSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := router.New(s, view, router.Options{Trace: page.Trace("bare", nil)}) // not wrapped
+	r := router.New(s, view, router.Options{Trace: page.Trace("bare", router.Trace{})}) // not wrapped
 	l, err := r.Route(context.Background(), prompt("x"))
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 // BenchmarkHooks is what one attempt costs where no span records.
 func BenchmarkHooks(b *testing.B) {
 	r := newRig(b, otel.Config{})
-	h := r.Router(otel.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, nil)
+	h := r.Router(otel.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, router.Trace{})
 	ctx := context.Background()
 	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100, Reason: router.ReasonWarm}
 	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}

@@ -37,7 +37,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	r := router.New(strategy, fleet, router.Options{
-		Trace: telemetry.Router(otel.Route{Name: "llama", Strategy: cacheaware.Name, Model: "llama-3.1-8b"}, nil),
+		Trace: telemetry.Router(otel.Route{Name: "llama", Strategy: cacheaware.Name, Model: "llama-3.1-8b"}, router.Trace{}),
 	})
 
 	spans := tracetest.NewSpanRecorder()

@@ -49,7 +49,7 @@ func everything(t testing.TB) *rig {
 			t.Fatal(err)
 		}
 	}
-	h := r.Router(otel.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f", Model: "llama", Provider: "vllm"}, nil)
+	h := r.Router(otel.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f", Model: "llama", Provider: "vllm"}, router.Trace{})
 	d := router.Decision{Target: router.Target{ID: "a"}, Cached: 50, Length: 100, Reason: router.ReasonSpill}
 	h.Routed(ctx, router.RouteInfo{Decision: d, Took: time.Microsecond})
 	d.Reason = precisecacheaware.ReasonNoTokensLeastLoad
@@ -127,7 +127,7 @@ func TestSpanEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	rt := router.New(must(cacheaware.New(cacheaware.Config{})), view, router.Options{
-		Backoff: -1, Trace: r.Router(otel.Route{Name: "r", Strategy: cacheaware.Name, Fleet: "f", Model: "llama"}, nil),
+		Backoff: -1, Trace: r.Router(otel.Route{Name: "r", Strategy: cacheaware.Name, Fleet: "f", Model: "llama"}, router.Trace{}),
 	})
 	events := span(t, func(ctx context.Context) {
 		err := rt.Do(ctx, router.Prompt{Text: "0123456789"}, func(_ context.Context, l *router.Lease) (router.Outcome, error) {
@@ -182,7 +182,7 @@ func TestSpanEvents(t *testing.T) {
 // Without a span that records nothing is made for one.
 func TestNoSpan(t *testing.T) {
 	r := newRig(t, otel.Config{MaxTargets: 1})
-	h := r.Router(otel.Route{}, nil)
+	h := r.Router(otel.Route{}, router.Trace{})
 	h.Routed(context.Background(), router.RouteInfo{})
 	h.FirstToken(context.Background(), router.Decision{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -211,7 +211,7 @@ func TestCardinality(t *testing.T) {
 	}
 	ctx := context.Background()
 	for i := range 40 {
-		h := r.Router(otel.Route{Name: fmt.Sprint("route", i), Strategy: fmt.Sprint("strategy", i)}, nil)
+		h := r.Router(otel.Route{Name: fmt.Sprint("route", i), Strategy: fmt.Sprint("strategy", i)}, router.Trace{})
 		for j := range 50 {
 			d := router.Decision{Target: router.Target{ID: members[j].ID}, Reason: router.Reason(fmt.Sprint("reason_", j))}
 			h.Routed(ctx, router.RouteInfo{Decision: d})
@@ -263,7 +263,7 @@ func TestHooksAreChained(t *testing.T) {
 	var got []string
 	tell := func(a ...any) { got = append(got, fmt.Sprint(a...)) }
 	ctx := context.Background()
-	h := r.Router(otel.Route{}, &router.Trace{
+	h := r.Router(otel.Route{}, router.Trace{
 		Routed:     func(_ context.Context, i router.RouteInfo) { tell("routed ", i.Attempt) },
 		NoTarget:   func(_ context.Context, _ router.Prompt, err error) { tell("none ", err) },
 		FirstToken: func(_ context.Context, d router.Decision) { tell("token ", d.Length) },

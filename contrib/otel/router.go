@@ -41,8 +41,8 @@ type route struct {
 
 // Router returns hooks for router.Options.Trace that count what the Router does, add
 // events to the span of the request's context where there is one that records, and
-// call the hooks of next, which may be nil.
-func (t *Telemetry) Router(r Route, next *router.Trace) *router.Trace {
+// call the hooks of next.
+func (t *Telemetry) Router(r Route, next router.Trace) router.Trace {
 	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(r.Fleet), provider: observe.Clean(r.Provider),
 		made: make(map[[2]pair]metric.MeasurementOption)}
 	m.common = []attribute.KeyValue{keyRoute.String(t.routes.Get(r.Name)), keyStrategy.String(m.strategy)}
@@ -56,43 +56,39 @@ func (t *Telemetry) Router(r Route, next *router.Trace) *router.Trace {
 	}
 	m.usageInput = attribute.NewSet(join(m.genAI, semconv.GenAITokenTypeKey.String(string(genaiconv.TokenTypeInput)))...)
 	m.usageOutput = attribute.NewSet(join(m.genAI, semconv.GenAITokenTypeKey.String(string(genaiconv.TokenTypeOutput)))...)
-	var h router.Trace
-	if next != nil {
-		h = *next
-	}
-	return &router.Trace{
+	return router.Trace{
 		Routed: func(ctx context.Context, i router.RouteInfo) {
 			m.routed(ctx, i)
-			if h.Routed != nil {
-				h.Routed(ctx, i)
+			if next.Routed != nil {
+				next.Routed(ctx, i)
 			}
 		},
 		NoTarget: func(ctx context.Context, p router.Prompt, err error) {
 			cause := observe.NoTarget(err)
 			t.noTarget.Add(ctx, 1, m.with(pair{keyCause, cause}, pair{}))
 			m.event(ctx, EventNoTarget, keyCause.String(cause))
-			if h.NoTarget != nil {
-				h.NoTarget(ctx, p, err)
+			if next.NoTarget != nil {
+				next.NoTarget(ctx, p, err)
 			}
 		},
 		FirstToken: func(ctx context.Context, d router.Decision) {
 			m.event(ctx, EventFirstToken)
-			if h.FirstToken != nil {
-				h.FirstToken(ctx, d)
+			if next.FirstToken != nil {
+				next.FirstToken(ctx, d)
 			}
 		},
 		Done: func(ctx context.Context, d router.Decision, o router.Outcome) {
 			m.done(ctx, d, o)
-			if h.Done != nil {
-				h.Done(ctx, d, o)
+			if next.Done != nil {
+				next.Done(ctx, d, o)
 			}
 		},
 		Retry: func(ctx context.Context, i router.RetryInfo) {
 			cause := observe.Cause(i.Outcome)
 			t.retries.Add(ctx, 1, m.with(pair{keyCause, cause}, pair{}))
 			m.event(ctx, EventRetry, keyCause.String(cause), attribute.Int("warmroute.attempt", i.Attempt), seconds("warmroute.wait", i.Wait))
-			if h.Retry != nil {
-				h.Retry(ctx, i)
+			if next.Retry != nil {
+				next.Retry(ctx, i)
 			}
 		},
 	}

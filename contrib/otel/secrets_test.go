@@ -66,7 +66,7 @@ func TestNoSecretIsExported(t *testing.T) {
 	aware := must(cacheaware.New(cacheaware.Config{}))
 	var told strings.Builder
 	for name, strategy := range map[string]router.Strategy{"aware": aware, "own": &blabber{Strategy: aware}} {
-		rt := router.New(strategy, view, router.Options{Backoff: -1, Trace: r.Router(otel.Route{Name: name, Strategy: name, Fleet: "f", Provider: "vllm"}, nil)})
+		rt := router.New(strategy, view, router.Options{Backoff: -1, Trace: r.Router(otel.Route{Name: name, Strategy: name, Fleet: "f", Provider: "vllm"}, router.Trace{})})
 		for range 30 {
 			events := span(t, func(ctx context.Context) {
 				_ = rt.Do(ctx, s.prompt(), func(_ context.Context, l *router.Lease) (router.Outcome, error) {

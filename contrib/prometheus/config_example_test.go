@@ -39,8 +39,8 @@ func Example_config() {
 		strategies[r.Model] = r.Strategy
 	}
 	gateway, err := config.Build(file, config.Options{
-		Trace: func(route string) *router.Trace {
-			return metrics.Router(prometheus.Route{Name: route, Strategy: strategies[route]}, nil)
+		Trace: func(route string) router.Trace {
+			return metrics.Router(prometheus.Route{Name: route, Strategy: strategies[route]}, router.Trace{})
 		},
 		View:    metrics.Fleet("", loadview.Trace{}),
 		LMCache: metrics.LMCache("", lmcache.Trace{}),

@@ -41,7 +41,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	r := router.New(strategy, fleet, router.Options{
-		Trace: metrics.Router(prometheus.Route{Name: "llama", Strategy: cacheaware.Name}, nil),
+		Trace: metrics.Router(prometheus.Route{Name: "llama", Strategy: cacheaware.Name}, router.Trace{}),
 	})
 	if err := metrics.WatchFleet("", fleet); err != nil {
 		log.Fatal(err)
@@ -93,7 +93,7 @@ func ExampleCollector_Router() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	trace := metrics.Router(prometheus.Route{Name: "llama", Strategy: cacheaware.Name}, &router.Trace{
+	trace := metrics.Router(prometheus.Route{Name: "llama", Strategy: cacheaware.Name}, router.Trace{
 		NoTarget: func(_ context.Context, _ router.Prompt, err error) { fmt.Println(err) },
 	})
 	trace.NoTarget(context.Background(), router.Prompt{}, &router.NoTargetError{Offered: 2, NotReady: 2})

@@ -76,7 +76,7 @@ func newGateway(t *testing.T) *gateway {
 		}
 	}
 	opts := func(route, strategy string) router.Options {
-		return router.Options{Backoff: -1, Trace: c.Router(prometheus.Route{Name: route, Strategy: strategy, Fleet: "f"}, nil)}
+		return router.Options{Backoff: -1, Trace: c.Router(prometheus.Route{Name: route, Strategy: strategy, Fleet: "f"}, router.Trace{})}
 	}
 	g.router = router.New(aware, view, opts("chat", cacheaware.Name))
 	g.precise = router.New(precise, view, opts("precise", precisecacheaware.Name))

@@ -64,7 +64,7 @@ func everything(t testing.TB) *prometheus.Collector {
 		t.Fatal(err)
 	}
 
-	h := c.Router(prometheus.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f"}, nil)
+	h := c.Router(prometheus.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f"}, router.Trace{})
 	d := router.Decision{Target: router.Target{ID: "a"}, Cached: 50, Length: 100, Reason: router.ReasonSpill}
 	h.Routed(ctx, router.RouteInfo{Decision: d, Took: time.Microsecond})
 	d.Reason = precisecacheaware.ReasonNoTokensLeastLoad
@@ -140,7 +140,7 @@ func TestCardinality(t *testing.T) {
 		}
 	}
 	for i := range 40 {
-		h := c.Router(prometheus.Route{Name: fmt.Sprint("route", i), Strategy: fmt.Sprint("strategy", i), Fleet: "f"}, nil)
+		h := c.Router(prometheus.Route{Name: fmt.Sprint("route", i), Strategy: fmt.Sprint("strategy", i), Fleet: "f"}, router.Trace{})
 		for j := range 50 {
 			d := router.Decision{Target: router.Target{ID: members[j].ID}, Reason: router.Reason(fmt.Sprint("reason_", j))}
 			h.Routed(context.Background(), router.RouteInfo{Decision: d})
@@ -195,7 +195,7 @@ func TestTargetsComeAndGo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		h := c.Router(prometheus.Route{}, nil)
+		h := c.Router(prometheus.Route{}, router.Trace{})
 		for i := range 20 {
 			a, b := fmt.Sprint("a", i), fmt.Sprint("b", i)
 			if err := view.Set([]loadview.Member{{ID: a}, {ID: b}}); err != nil {
@@ -237,7 +237,7 @@ func TestHooksAreChained(t *testing.T) {
 	var got []string
 	tell := func(a ...any) { got = append(got, fmt.Sprint(a...)) }
 	ctx := context.Background()
-	h := c.Router(prometheus.Route{}, &router.Trace{
+	h := c.Router(prometheus.Route{}, router.Trace{
 		Routed:     func(_ context.Context, i router.RouteInfo) { tell("routed ", i.Attempt) },
 		NoTarget:   func(_ context.Context, _ router.Prompt, err error) { tell("none ", err) },
 		FirstToken: func(_ context.Context, d router.Decision) { tell("token ", d.Length) },
@@ -283,7 +283,7 @@ func TestFallbackOfLMCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := must(lmcacheaware.New(lmcacheaware.Config{}))
-	r := router.New(s, view, router.Options{Trace: c.Router(prometheus.Route{Strategy: lmcacheaware.Name}, nil)})
+	r := router.New(s, view, router.Options{Trace: c.Router(prometheus.Route{Strategy: lmcacheaware.Name}, router.Trace{})})
 	for range 2 {
 		must(r.Route(context.Background(), router.Prompt{Text: "Hello"})).Done(router.Outcome{})
 	}

@@ -52,8 +52,8 @@ type routeMetrics struct {
 }
 
 // Router returns hooks for router.Options.Trace that count what the Router does and
-// call those of next, which may be nil. Hooks of the same route add up.
-func (c *Collector) Router(r Route, next *router.Trace) *router.Trace {
+// call those of next. Hooks of the same route add up.
+func (c *Collector) Router(r Route, next router.Trace) router.Trace {
 	m := &routeMetrics{c: c, route: c.routes.Get(r.Name), strategy: c.strategies.Get(r.Strategy), fleet: c.fleets.Get(r.Fleet)}
 	m.inFlight = c.routerMetrics.inFlight.WithLabelValues(m.route, m.strategy)
 	m.took = c.took.WithLabelValues(m.route, m.strategy)
@@ -72,34 +72,30 @@ func (c *Collector) Router(r Route, next *router.Trace) *router.Trace {
 	for _, cause := range observe.NoTargets {
 		c.noTarget.WithLabelValues(m.route, m.strategy, cause)
 	}
-	var t router.Trace
-	if next != nil {
-		t = *next
-	}
-	return &router.Trace{
+	return router.Trace{
 		Routed: func(ctx context.Context, i router.RouteInfo) {
 			m.routed(i)
-			if t.Routed != nil {
-				t.Routed(ctx, i)
+			if next.Routed != nil {
+				next.Routed(ctx, i)
 			}
 		},
 		NoTarget: func(ctx context.Context, p router.Prompt, err error) {
 			c.noTarget.WithLabelValues(m.route, m.strategy, observe.NoTarget(err)).Inc()
-			if t.NoTarget != nil {
-				t.NoTarget(ctx, p, err)
+			if next.NoTarget != nil {
+				next.NoTarget(ctx, p, err)
 			}
 		},
-		FirstToken: t.FirstToken,
+		FirstToken: next.FirstToken,
 		Done: func(ctx context.Context, d router.Decision, o router.Outcome) {
 			m.done(d, o)
-			if t.Done != nil {
-				t.Done(ctx, d, o)
+			if next.Done != nil {
+				next.Done(ctx, d, o)
 			}
 		},
 		Retry: func(ctx context.Context, i router.RetryInfo) {
 			c.retries.WithLabelValues(m.route, m.strategy, observe.Cause(i.Outcome)).Inc()
-			if t.Retry != nil {
-				t.Retry(ctx, i)
+			if next.Retry != nil {
+				next.Retry(ctx, i)
 			}
 		},
 	}

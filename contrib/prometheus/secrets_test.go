@@ -104,7 +104,7 @@ func TestNoSecretIsExported(t *testing.T) {
 	stream.Lag(ids[0], time.Second)
 
 	for name, strategy := range map[string]router.Strategy{"aware": aware, "precise": precise, "own": &blabber{Strategy: aware}} {
-		r := router.New(strategy, view, router.Options{Backoff: -1, Trace: c.Router(prometheus.Route{Name: name, Strategy: name, Fleet: "f"}, nil)})
+		r := router.New(strategy, view, router.Options{Backoff: -1, Trace: c.Router(prometheus.Route{Name: name, Strategy: name, Fleet: "f"}, router.Trace{})})
 		for range 30 {
 			p := s.prompt()
 			_ = r.Do(context.Background(), p, func(_ context.Context, l *router.Lease) (router.Outcome, error) {

@@ -33,7 +33,7 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := router.New(must(leastload.New(leastload.Config{})), view, router.Options{
-		Backoff: -1, Trace: c.Router(prometheus.Route{Name: "r", Strategy: leastload.Name, Fleet: "f"}, nil),
+		Backoff: -1, Trace: c.Router(prometheus.Route{Name: "r", Strategy: leastload.Name, Fleet: "f"}, router.Trace{}),
 	})
 	const senders, each = 4, 300
 	var sending, churning sync.WaitGroup
@@ -95,7 +95,7 @@ func TestStorm(t *testing.T) {
 // BenchmarkHooks is what one attempt costs.
 func BenchmarkHooks(b *testing.B) {
 	c := must(prometheus.New(prometheus.Config{}))
-	h := c.Router(prometheus.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, nil)
+	h := c.Router(prometheus.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, router.Trace{})
 	ctx := context.Background()
 	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100, Reason: router.ReasonWarm}
 	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}
@@ -109,7 +109,7 @@ func BenchmarkHooks(b *testing.B) {
 // An attempt that is like ones before allocates nothing.
 func TestHooksDoNotAllocate(t *testing.T) {
 	c := must(prometheus.New(prometheus.Config{}))
-	h := c.Router(prometheus.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, nil)
+	h := c.Router(prometheus.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, router.Trace{})
 	ctx := context.Background()
 	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100, Reason: router.ReasonWarm}
 	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}

@@ -59,7 +59,7 @@ func startFleet(t *testing.T, n int, cfg debugui.Config) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.router = router.New(f.page.Strategy(strategy), view, router.Options{Trace: f.page.Trace(model, nil)})
+	f.router = router.New(f.page.Strategy(strategy), view, router.Options{Trace: f.page.Trace(model, router.Trace{})})
 
 	var members []loadview.Member
 	var subs []*zmqsub.Subscriber

@@ -35,7 +35,7 @@ func newState(s Strategy) (*state, error) {
 		return nil, err
 	}
 	st := &state{strategy: s.Name}
-	st.router = router.New(strategy, &st.fleet, router.Options{Trace: &router.Trace{
+	st.router = router.New(strategy, &st.fleet, router.Options{Trace: router.Trace{
 		Routed: func(_ context.Context, i router.RouteInfo) {
 			st.sent.Add(1)
 			st.cached.Add(uint64(i.Decision.Cached))

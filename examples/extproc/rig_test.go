@@ -88,8 +88,8 @@ type ended struct {
 	router.Outcome
 }
 
-func (l *log) trace() *router.Trace {
-	return &router.Trace{
+func (l *log) trace() router.Trace {
+	return router.Trace{
 		Routed: func(context.Context, router.RouteInfo) { l.mu.Lock(); defer l.mu.Unlock(); l.routed++ },
 		FirstToken: func(context.Context, router.Decision) {
 			l.mu.Lock()

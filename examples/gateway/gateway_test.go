@@ -82,8 +82,8 @@ func serveFile(t *testing.T, c Config, file string) *rig {
 	}
 	c.service = newService(c.Log)
 	o := c.service.options()
-	o.Trace = func(string) *router.Trace {
-		return &router.Trace{Done: func(_ context.Context, d router.Decision, o router.Outcome) {
+	o.Trace = func(string) router.Trace {
+		return router.Trace{Done: func(_ context.Context, d router.Decision, o router.Outcome) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.outcomes = append(g.outcomes, o)

@@ -54,7 +54,7 @@ func (l *livePage) options(o config.Options) config.Options {
 	}
 	o.Strategies = all
 	o.View = l.ViewTrace(o.View)
-	o.Trace = func(route string) *router.Trace { return l.Trace(l.named(route), nil) }
+	o.Trace = func(route string) router.Trace { return l.Trace(l.named(route), router.Trace{}) }
 	return o
 }
 

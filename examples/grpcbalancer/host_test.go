@@ -180,7 +180,7 @@ func newHost(t testing.TB, n int, cfg vllmtest.Config, m mode) *host {
 	b, err := New(Config{
 		Name:  names(),
 		Fleet: h.fleet,
-		Router: router.New(strategy, h.fleet, router.Options{Trace: &router.Trace{
+		Router: router.New(strategy, h.fleet, router.Options{Trace: router.Trace{
 			FirstToken: func(context.Context, router.Decision) { h.mu.Lock(); h.first++; h.mu.Unlock() },
 			Done: func(_ context.Context, _ router.Decision, o router.Outcome) {
 				h.mu.Lock()

@@ -69,7 +69,7 @@ func newHost(t testing.TB, n int, cfg vllmtest.Config, next func(http.RoundTripp
 	if next != nil {
 		rt = next(rt)
 	}
-	r := router.New(strategy, h.fleet, router.Options{Trace: &router.Trace{
+	r := router.New(strategy, h.fleet, router.Options{Trace: router.Trace{
 		Done:  func(_ context.Context, _ router.Decision, o router.Outcome) { h.stage(o.Stage).Add(1) },
 		Retry: func(context.Context, router.RetryInfo) { h.again.Add(1) },
 	}})

@@ -155,7 +155,7 @@ func TestFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := router.New(must(cacheaware.New(cacheaware.Config{})), view, router.Options{
-		Backoff: -1, Trace: tel.Router(otel.Route{Name: "chat", Strategy: cacheaware.Name, Fleet: "f"}, nil),
+		Backoff: -1, Trace: tel.Router(otel.Route{Name: "chat", Strategy: cacheaware.Name, Fleet: "f"}, router.Trace{}),
 	})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	post := func(ctx context.Context, url string, body []byte) (int, error) {
