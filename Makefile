@@ -67,21 +67,21 @@ fuzz:
 	  ! git grep -q '^func Fuzz' -- $$m || (cd $$m; GO=$(GO) $(CURDIR)/tools/fuzz.sh $(FUZZTIME)); done
 
 bench:
-	$(GO) run ./bench/budget
+	$(GO) -C bench run ./budget
 
 # Published routers beside ours; see bench/peers. PEERS_PYTHON names a Python 3.11 that is not on PATH.
 peers:
-	$(GO) build -o $(BIN)/peers ./bench/peers
+	$(GO) -C bench build -o $(BIN)/peers ./peers
 	$(BIN)/peers $(PEERS)
 
 # Two real engines on this machine's processor, and what the gateway predicts of
 # their caches; see bench/live. Not part of test: it says first what it needs.
 # LIVE_PYTHON names a Python 3.11 to 3.14 other than python3.
 live:
-	CGO_ENABLED=0 $(GO) build -o $(BIN)/live ./bench/live
+	CGO_ENABLED=0 $(GO) -C bench build -o $(BIN)/live ./live
 	$(BIN)/live $(LIVE)
 
 # The gateway for half an hour at full rate while everything goes wrong; see
 # bench/soak. Its two-minute form is among the tests.
 soak:
-	CGO_ENABLED=0 $(GO) run ./bench/soak $(SOAK)
+	CGO_ENABLED=0 $(GO) -C bench run ./soak $(SOAK)

@@ -65,7 +65,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.BoolVar(&o.noReplay, "kv-noreplay", false, "what is lost cannot be asked for again")
 	f.BoolVar(&o.exact, "precise", false, "exact numbers beside approximate ones: workloads, rates and caches of its own")
 	f.BoolVar(&o.tokens, "tokens", false, "give policies token ids beside the text")
-	f.StringVar(&o.data, "data", filepath.Join("..", "shared", "data"), "`folder` of the recorded traces")
+	f.StringVar(&o.data, "data", dataFolder(), "`folder` of the recorded traces")
 	f.StringVar(&o.json, "json", "", "write everything to this `file`")
 	f.StringVar(&o.html, "html", "", "write a page with plots to this `file`")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this `file`")
@@ -74,6 +74,18 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.svg, "sweep", "", "try the constants of least_work and draw what came of it in this `file` of SVG; only -data goes with it")
 	f.BoolVar(&o.list, "list", false, "list workloads, policies and calibrations")
 	return f
+}
+
+// dataFolder returns the folder of the recorded traces beside the checkout, seen
+// from the repository's root or from this module's folder.
+func dataFolder() string {
+	beside := filepath.Join("..", "shared", "data")
+	if _, err := os.Stat(beside); err != nil {
+		if _, err := os.Stat(filepath.Join("..", beside)); err == nil {
+			return filepath.Join("..", beside)
+		}
+	}
+	return beside
 }
 
 // spareCollections lets the heap grow before it is collected: runs make and drop
@@ -138,7 +150,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	study.Command = strings.Join(append([]string{"go run ./bench"}, quoted(args)...), " ")
+	study.Command = strings.Join(append([]string{"go -C bench run ."}, quoted(args)...), " ")
 	printStudy(out, study, plan.notes)
 	if o.from != "" {
 		if err := compareCells(out, study.Cells, study.Cells, o.from, o.against); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/trie"
 )

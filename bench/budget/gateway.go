@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -15,7 +14,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 const engineCount = 8
@@ -101,9 +100,8 @@ func gatewayRows(t *table, o *options) error {
 		defer os.RemoveAll(dir)
 		path = filepath.Join(dir, "gateway")
 		t.say("gateway: building")
-		build := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/warmroute/router/examples/gateway")
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building the gateway: %w\n%s", err, out)
+		if err := loadgen.Build(ctx, path, loadgen.Gateway, ""); err != nil {
+			return err
 		}
 	}
 	exe, err := os.Executable()

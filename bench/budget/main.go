@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 func main() {

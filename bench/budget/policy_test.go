@@ -11,7 +11,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/bench/loadgen"
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // drive sends requests through a Router with cache_aware over eight engines that

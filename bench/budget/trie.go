@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/warmroute/router/bench/oracle"
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 	"github.com/warmroute/router/trie"
 )
 

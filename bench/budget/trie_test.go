@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // TestMatchIsExact compares every request of the standard workload chat, for

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // wave is some conversations that go on at the same time, a request at a time. The

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -83,17 +82,7 @@ func newFleet(env *environment, dir string, blocks int, tags string) (*fleet, er
 func (f *fleet) build(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	args := []string{"build", "-o", filepath.Join(f.dir, "gateway")}
-	env := append(os.Environ(), "CGO_ENABLED=0")
-	if f.tags != "" {
-		args, env = append(args, "-tags", f.tags), append(env, "CGO_ENABLED=1")
-	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "github.com/warmroute/router/examples/gateway")...)
-	cmd.Env = env
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the gateway: %w\n%s", err, out)
-	}
-	return nil
+	return loadgen.Build(ctx, filepath.Join(f.dir, "gateway"), loadgen.Gateway, f.tags)
 }
 
 // surroundings is the environment of what is started: no settings for other

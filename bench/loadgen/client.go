@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // Client sends a workload's requests over HTTP, streamed, and reads each reply

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // TestMain lets the test binary be a process of engines: see TestProcess.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/warmroute/router/bench/oracle"
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // Verdict says how well a fleet's caches were used. Shares are 0..1.

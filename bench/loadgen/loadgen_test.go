@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/warmroute/router/bench/loadgen"
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // TestRunIsAClosedLoop checks on virtual time that all clients are kept busy,

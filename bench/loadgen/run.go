@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // Reply is what became of one request.

@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -19,7 +18,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/internal/workload"
 )
 
 func main() {
@@ -64,10 +64,9 @@ func run() error {
 		return err
 	}
 	say("building the gateway")
-	for _, name := range []string{"examples/gateway", "bench/budget"} {
-		build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, filepath.Base(name)), "github.com/warmroute/router/"+name)
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s: %w\n%s", name, err, out)
+	for _, program := range []string{loadgen.Gateway, "github.com/warmroute/router/bench/budget"} {
+		if err := loadgen.Build(ctx, filepath.Join(dir, filepath.Base(program)), program, ""); err != nil {
+			return err
 		}
 	}
 	all := routers(env, dir)

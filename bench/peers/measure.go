@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // model is the name that the workload's requests give.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // TestStopEndsTheGroup stops a process whose child would outlive it, and ignores

@@ -26,7 +26,7 @@ func usual() shape {
 // the more so the greater the load. The last one is saturated at the greatest load.
 func (f shape) make() *sim.Study {
 	r := rand.New(rand.NewPCG(1, 2))
-	s := &sim.Study{Command: "go run ./bench -seeds 5", Replicas: f.replicas, Calibration: sim.Calibrations()[0]}
+	s := &sim.Study{Command: "go -C bench run . -seeds 5", Replicas: f.replicas, Calibration: sim.Calibrations()[0]}
 	for i := range f.seeds {
 		s.Seeds = append(s.Seeds, uint64(i+1))
 	}

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // tally is what came of the requests.

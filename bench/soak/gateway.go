@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,12 +40,7 @@ type gateway struct {
 // build makes the gateway's program in dir. It needs no C.
 func build(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "gateway")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/warmroute/router/examples/gateway")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("the gateway cannot be built: %w: %s", err, bytes.TrimSpace(out))
-	}
-	return path, nil
+	return path, loadgen.Build(ctx, path, loadgen.Gateway, "")
 }
 
 // startGateway starts the program at path and waits until it answers.

@@ -2,8 +2,8 @@
 // replicas join, leave, die, hang, answer errors, slow down and write nonsense and
 // clients go away, and says whether it stays as it was:
 //
-//	go run ./bench/soak              # 30 minutes
-//	go run ./bench/soak -for 2m
+//	go -C bench run ./soak              # 30 minutes
+//	go -C bench run ./soak -for 2m
 //
 // The gateway is the program itself, built from examples/gateway, in a process of
 // its own and looked at from outside: its heap after each garbage collection and

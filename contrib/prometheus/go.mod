@@ -7,7 +7,7 @@ require (
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.71.0
-	github.com/warmroute/router v0.0.0
+	github.com/warmroute/router v0.1.0
 	go.yaml.in/yaml/v3 v3.0.5
 )
 

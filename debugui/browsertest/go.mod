@@ -2,7 +2,7 @@ module github.com/warmroute/router/debugui/browsertest
 
 go 1.25.0
 
-require github.com/warmroute/router v0.0.0
+require github.com/warmroute/router v0.1.0
 
 require (
 	github.com/armon/go-radix v1.0.0 // indirect

@@ -6,7 +6,7 @@ require (
 	github.com/caddyserver/caddy/v2 v2.11.9
 	github.com/dustin/go-humanize v1.1.0
 	github.com/google/go-cmp v0.7.0
-	github.com/warmroute/router v0.0.0
+	github.com/warmroute/router v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 

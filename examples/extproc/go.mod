@@ -5,7 +5,7 @@ go 1.25.0
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.39.0
 	github.com/google/go-cmp v0.7.0
-	github.com/warmroute/router v0.0.0
+	github.com/warmroute/router v0.1.0
 	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12

@@ -11,9 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/debugui"
+	"github.com/warmroute/router/internal/workload"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/roundrobin"

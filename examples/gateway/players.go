@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/warmroute/router/bench/workload"
+	"github.com/warmroute/router/internal/workload"
 )
 
 // players are the users of a demo.

@@ -4,58 +4,68 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
-
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 )
+
+// redrawEvery is the least time between two drawings of a bar.
+const redrawEvery = 50 * time.Millisecond
 
 // progress shows how far a phase is: a bar on a terminal, a line for each
 // quarter elsewhere. Its methods are safe for concurrent use.
 type progress struct {
-	mu    sync.Mutex
 	out   io.Writer
 	label string
-	bar   *progressbar.ProgressBar // nil where there is no terminal
-	start time.Time
+	bar   bool
 	total int
+	start time.Time
+
+	mu    sync.Mutex // guards the fields below
 	n     int
+	drawn time.Time
 }
 
 func newProgress(out io.Writer, label string, total int) *progress {
-	p := &progress{out: out, label: label, total: total, start: time.Now()}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.bar = progressbar.NewOptions(total,
-			progressbar.OptionSetWriter(out),
-			progressbar.OptionSetDescription(fmt.Sprintf("%-12s", label)),
-			progressbar.OptionSetWidth(30),
-			progressbar.OptionShowCount(),
-			progressbar.OptionThrottle(50*time.Millisecond),
-			progressbar.OptionSetRenderBlankState(true))
-	}
-	return p
+	return &progress{out: out, label: label, bar: isTerminal(out), total: total, start: time.Now()}
 }
 
-// step tells that one more request is done.
+// isTerminal reports whether out is a character device: a terminal, or a device
+// that loses nothing by a bar.
+func isTerminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// step records that one more request is done.
 func (p *progress) step() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n++
-	if p.bar != nil {
-		_ = p.bar.Add(1) // a terminal that is gone is no reason to stop
-		return
+	switch now := time.Now(); {
+	case p.bar && (now.Sub(p.drawn) >= redrawEvery || p.n == p.total):
+		p.drawn = now
+		p.draw()
+	case !p.bar && p.n*4/p.total != (p.n-1)*4/p.total:
+		fmt.Fprintf(p.out, "%-12s %5d of %d requests, %.1f s\n", p.label, p.n, p.total, now.Sub(p.start).Seconds())
 	}
-	if p.n*4/p.total != (p.n-1)*4/p.total {
-		fmt.Fprintf(p.out, "%-12s %5d of %d requests, %.1f s\n", p.label, p.n, p.total, time.Since(p.start).Seconds())
-	}
+}
+
+// draw writes the bar over the line's former text. The caller holds mu.
+func (p *progress) draw() {
+	const width = 30
+	fmt.Fprintf(p.out, "\r%-12s [%-*s] %d of %d", p.label, width, strings.Repeat("=", width*p.n/p.total), p.n, p.total)
 }
 
 // end leaves the line of the bar.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bar != nil {
+	if p.bar {
 		fmt.Fprintln(p.out)
 	}
 }

@@ -3,7 +3,7 @@ module github.com/warmroute/router/examples/reverseproxy
 go 1.25.0
 
 require (
-	github.com/warmroute/router v0.0.0
+	github.com/warmroute/router v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 

@@ -4,7 +4,7 @@ go 1.25.0
 
 require (
 	github.com/google/go-cmp v0.7.0
-	github.com/warmroute/router v0.0.0
+	github.com/warmroute/router v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 

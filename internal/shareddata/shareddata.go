@@ -3,6 +3,7 @@
 package shareddata
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,7 +18,9 @@ func Path(t testing.TB, name string) string {
 		t.Fatal(err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+		// A nested module's go.mod begins with a longer path.
+		b, err := os.ReadFile(filepath.Join(root, "go.mod"))
+		if err == nil && bytes.HasPrefix(b, []byte("module github.com/warmroute/router\n")) {
 			break
 		}
 		up := filepath.Dir(root)

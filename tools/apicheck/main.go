@@ -5,8 +5,8 @@
 //
 // Module directories are relative to the root of the clone, where it is run. Where
 // there is no tag it says so and succeeds; a module that the tag does not have is new
-// and passes. Packages that a module has for itself are left out: internal, examples
-// and bench.
+// and passes. Packages that a module has for itself are left out: internal and
+// examples.
 //
 // A change that is meant is accepted by its line, as it is printed here, in the file:
 // until the next tag, for lines that no longer say what is so fail too.
@@ -212,10 +212,5 @@ func (c *checker) compare(ctx context.Context, old, now, export string) ([]strin
 // private reports whether a change is of a package that is not for users.
 func private(line string) bool {
 	line = strings.TrimPrefix(strings.TrimPrefix(line, "package "), "./")
-	for _, p := range []string{"examples/", "bench/", "bench.", "bench:"} {
-		if strings.HasPrefix(line, p) {
-			return true
-		}
-	}
-	return false
+	return strings.HasPrefix(line, "examples/")
 }

@@ -59,12 +59,12 @@ func TestLastTag(t *testing.T) {
 		}
 	}
 	accept("# none\n")
-	const bench = "package bench\n\nfunc F() {}\n"
+	const example = "package example\n\nfunc F() {}\n"
 	c.git("init", "-q")
 	c.write("go.mod", "module example.com/m\n\ngo 1.26\n")
 	c.write("m.go", "package m\n\nfunc F(int) {}\n")
 	c.write("sub/s.go", "package sub\n\ntype T struct{ A, B int }\n")
-	c.write("bench/b.go", bench)
+	c.write("examples/example/e.go", example)
 	c.write("internal/x/x.go", "package x\n\nfunc F() {}\n")
 	c.git("add", ".")
 	c.git("commit", "-qm", "first")
@@ -74,7 +74,7 @@ func TestLastTag(t *testing.T) {
 	check("nothing changed", true, "0 incompatible changes since v0.1.0")
 
 	c.write("m.go", "package m\n\nfunc F(int) {}\n\nfunc G() {}\n")
-	c.write("bench/b.go", "package bench\n")
+	c.write("examples/example/e.go", "package example\n")
 	c.write("internal/x/x.go", "package x\n")
 	c.write("extra/go.mod", "module example.com/m/extra\n\ngo 1.26\n")
 	c.write("extra/e.go", "package extra\n")

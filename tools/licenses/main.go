@@ -232,8 +232,8 @@ const head = `# Licences of what is linked
 
 Warmroute itself is under the Apache License 2.0 ([LICENSE](LICENSE)). This list is made by ` + "`make licenses`" + ` of the licence files of all
 modules whose code is linked into a package of this repository, with the tag ` + "`libzmq`" + ` or without, and ` + "`make check`" + ` fails where it is not up to date, or where
-a licence is unknown or not permissive. A dot stands for the main module, whose examples and benchmarks are among it; who imports a package
-links what that package needs. What only tests and tools need is not listed.
+a licence is unknown or not permissive. A dot stands for the main module, with the examples in it. An importer of a package
+links what that package needs. Modules that only tests and tools need are not listed.
 
 | module | licence (SPDX) | linked by |
 |---|---|---|
