@@ -1,6 +1,7 @@
 package vllmtest
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/warmroute/router/internal/zmtp"
 )
 
 // Events says how KV events are published. The zero Events is a default engine
@@ -96,11 +100,11 @@ func NewPublisher(cfg Events) (*Publisher, error) {
 	}
 	p := &Publisher{cfg: cfg, subs: make(map[*subscription]struct{}), open: make(map[net.Conn]struct{})}
 	var err error
-	if p.pub, err = p.listen(cfg.Addr, "PUB", p.serveSub); err != nil {
+	if p.pub, err = p.listen(cfg.Addr, p.serveSub); err != nil {
 		return nil, err
 	}
 	if !cfg.NoReplay {
-		if p.router, err = p.listen(cfg.ReplayAddr, "ROUTER", p.serveReplay); err != nil {
+		if p.router, err = p.listen(cfg.ReplayAddr, p.serveReplay); err != nil {
 			p.Close()
 			return nil, err
 		}
@@ -108,7 +112,7 @@ func NewPublisher(cfg Events) (*Publisher, error) {
 	return p, nil
 }
 
-func (p *Publisher) listen(addr, socket string, serve func(*zmtp)) (net.Listener, error) {
+func (p *Publisher) listen(addr string, serve func(net.Conn)) (net.Listener, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
@@ -131,9 +135,7 @@ func (p *Publisher) listen(addr, socket string, serve func(*zmtp)) (net.Listener
 			}
 			p.conns.Go(func() {
 				defer p.remove(c)
-				if z, err := serverHandshake(c, socket); err == nil {
-					serve(z)
-				}
+				serve(c)
 			})
 		}
 	})
@@ -264,19 +266,36 @@ func (p *Publisher) Close() {
 	p.conns.Wait()
 }
 
+// handshake performs the serving side's handshake of version 3.1, in which libzmq
+// subscribes by commands.
+func handshake(c net.Conn, socket string, command func(name string, data []byte)) (*zmtp.Conn, error) {
+	return zmtp.New(context.Background(), c, zmtp.Config{
+		Socket: socket, Minor: 1, MaxMessage: 8 << 20, Handshake: 5 * time.Second, Command: command,
+	})
+}
+
 // serveSub serves one SUB.
-func (p *Publisher) serveSub(z *zmtp) {
+func (p *Publisher) serveSub(c net.Conn) {
 	s := &subscription{queue: make(chan [][]byte, p.cfg.HighWater)}
+	z, err := handshake(c, "PUB", func(name string, topic []byte) {
+		if name == "SUBSCRIBE" || name == "CANCEL" {
+			p.subscribe(s, name == "SUBSCRIBE", topic)
+		}
+	})
+	if err != nil {
+		return
+	}
+	defer z.Close()
 	p.mu.Lock()
 	p.subs[s] = struct{}{}
 	p.mu.Unlock()
 	gone := make(chan struct{})
 	p.conns.Go(func() {
-		defer z.close()
+		defer z.Interrupt()
 		for {
 			select {
 			case msg := <-s.queue:
-				if z.send(msg...) != nil {
+				if z.Send(msg...) != nil {
 					return
 				}
 			case <-gone:
@@ -285,7 +304,7 @@ func (p *Publisher) serveSub(z *zmtp) {
 		}
 	})
 	for {
-		frames, err := z.recv(func(on bool, topic []byte) { p.subscribe(s, on, topic) })
+		frames, err := z.Recv()
 		if err != nil {
 			break
 		}
@@ -317,10 +336,15 @@ func (p *Publisher) subscribe(s *subscription, on bool, topic []byte) {
 
 // serveReplay serves one peer of the replay socket. As the engine's, it says
 // nothing to a request that is not an empty frame and a number.
-func (p *Publisher) serveReplay(z *zmtp) {
+func (p *Publisher) serveReplay(c net.Conn) {
+	z, err := handshake(c, "ROUTER", nil)
+	if err != nil {
+		return
+	}
+	defer z.Close()
 	end := binary.BigEndian.AppendUint64(nil, 1<<64-1)
 	for {
-		frames, err := z.recv(nil)
+		frames, err := z.Recv()
 		if err != nil {
 			return
 		}
@@ -337,11 +361,11 @@ func (p *Publisher) serveReplay(z *zmtp) {
 			if b.seq < from {
 				continue
 			}
-			if z.send(p.reply(p.cfg.Topic, binary.BigEndian.AppendUint64(nil, b.seq), b.payload)...) != nil {
+			if z.Send(p.reply(p.cfg.Topic, binary.BigEndian.AppendUint64(nil, b.seq), b.payload)...) != nil {
 				return
 			}
 		}
-		if z.send(p.reply("", end, nil)...) != nil {
+		if z.Send(p.reply("", end, nil)...) != nil {
 			return
 		}
 	}

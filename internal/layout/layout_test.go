@@ -67,13 +67,13 @@ var rules = []rule{
 	{"prompt/tokenize", []string{"prompt", "egress"}},
 	{"egress", nil},
 	{"kvindex", []string{"internal/idmemo"}},
-	{"kvindex/zmqsub", []string{"kvindex", "egress"}},
+	{"kvindex/zmqsub", []string{"kvindex", "egress", "internal/zmtp"}},
 	{"lmcache", []string{"egress"}},
 	{"loadview", []string{"egress"}},
 	{"debugui", []string{"internal/observe", "kvindex", "loadview", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
-	{"vllmtest", []string{"kvindex"}},
+	{"vllmtest", []string{"kvindex", "internal/zmtp"}},
 	{"strategy", []string{"internal/rendezvous"}},
 	{"strategy/*", []string{
 		"trie", "kvindex", "lmcache", "strategy", "strategy/cacheaware", "strategy/leastload", "strategy/random",

@@ -11,12 +11,6 @@ import (
 	"time"
 )
 
-// network opens connections. The build says which.
-type network interface {
-	dial(ctx context.Context, as role, address string, topics []string, lim limits) (wire, error)
-	close()
-}
-
 func (r *run) limits() limits {
 	c := &r.s.cfg
 	lim := limits{message: c.MaxMessage + maxTopic + 8, queue: c.Queue, handshake: c.DialTimeout}

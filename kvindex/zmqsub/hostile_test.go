@@ -1,7 +1,6 @@
 package zmqsub
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -12,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/warmroute/router/egress"
+	"github.com/warmroute/router/internal/zmtp"
 )
 
 // hostile serves every connection with serve.
@@ -39,24 +38,24 @@ func hostile(t *testing.T, serve func(net.Conn)) string {
 }
 
 func asPeer(c net.Conn, socket string) {
-	_, _ = c.Write(greeting())
-	_, _ = c.Write(appendReady(nil, socket))
+	_, _ = c.Write(zmtp.Greeting(0))
+	_, _ = c.Write(zmtp.AppendReady(nil, socket))
 }
 
 // TestHostilePeers: whatever is at the other end, the subscriber goes on trying,
 // keeps little, and ends when it is told to.
 func TestHostilePeers(t *testing.T) {
-	endless := bytes.Repeat(appendFrame(nil, flagMore, make([]byte, 100)), 100)
+	endless := bytes.Repeat(zmtp.AppendFrame(nil, zmtp.More, make([]byte, 100)), 100)
 	peers := map[string]func(net.Conn){
 		"garbage":         func(c net.Conn) { _, _ = c.Write(bytes.Repeat([]byte("HTTP/1.1 400\r\n"), 100)) },
 		"nothing":         func(c net.Conn) {},
 		"silence":         func(c net.Conn) { _, _ = io.Copy(io.Discard, c) },
 		"wrong socket":    func(c net.Conn) { asPeer(c, "PULL"); _, _ = io.Copy(io.Discard, c) },
-		"half a greeting": func(c net.Conn) { _, _ = c.Write(greeting()[:20]) },
+		"half a greeting": func(c net.Conn) { _, _ = c.Write(zmtp.Greeting(0)[:20]) },
 		"half open":       func(c net.Conn) { asPeer(c, "PUB"); _, _ = io.Copy(io.Discard, c) },
 		"a huge frame": func(c net.Conn) {
 			asPeer(c, "PUB")
-			_, _ = c.Write(append([]byte{flagLong}, "\x7f\xff\xff\xff\xff\xff\xff\xff"...))
+			_, _ = c.Write(append([]byte{zmtp.Long}, "\x7f\xff\xff\xff\xff\xff\xff\xff"...))
 		},
 		"endless message": func(c net.Conn) {
 			asPeer(c, "PUB")
@@ -69,7 +68,7 @@ func TestHostilePeers(t *testing.T) {
 		"endless commands": func(c net.Conn) {
 			asPeer(c, "PUB")
 			for range 1000 {
-				if _, err := c.Write(appendCommand(nil, "X", nil)); err != nil {
+				if _, err := c.Write(zmtp.AppendCommand(nil, "X", nil)); err != nil {
 					return
 				}
 			}
@@ -121,7 +120,7 @@ func TestHalfOpen(t *testing.T) {
 				case <-once:
 					asPeer(c, "PUB")
 					_, _ = io.ReadFull(c, make([]byte, 54+27)) // the rest of its greeting, and READY
-					_, _ = c.Write(appendMessage(nil, nil, make([]byte, 8), batch(0)))
+					_, _ = c.Write(zmtp.AppendMessage(nil, nil, make([]byte, 8), batch(0)))
 				default:
 				}
 				_, _ = io.Copy(io.Discard, c)
@@ -261,35 +260,4 @@ func TestReplyFramings(t *testing.T) {
 			t.Errorf("reply(%q) = %d", frames, n)
 		}
 	}
-}
-
-func FuzzReadMessage(f *testing.F) {
-	f.Add(appendMessage(nil, []byte("topic"), make([]byte, 8), make([]byte, 300)))
-	f.Add(appendCommand(nil, "PING", []byte("\x00\x0aabc")))
-	f.Add(appendReady(nil, "PUB"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		_ = readGreeting(bytes.NewReader(data))
-		r := bufio.NewReader(bytes.NewReader(data))
-		for {
-			msg, err := readMessage(r, 1<<16, func(_ string, data []byte) error {
-				_, _ = property(data, "Socket-Type")
-				return nil
-			})
-			if err != nil {
-				break
-			}
-			size := 0
-			for _, f := range msg {
-				size += len(f)
-			}
-			if len(msg) == 0 || len(msg) > maxFrames || size > 1<<16 {
-				t.Fatalf("%d frames of %d bytes", len(msg), size)
-			}
-			_, _, _ = reply(msg)
-			again, err := readMessage(bufio.NewReader(bytes.NewReader(appendMessage(nil, msg...))), 1<<16, nil)
-			if err != nil || !cmp.Equal(msg, again) {
-				t.Fatalf("written and read again: %v", err)
-			}
-		}
-	})
 }

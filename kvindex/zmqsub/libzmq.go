@@ -12,6 +12,7 @@ import (
 
 	"github.com/pebbe/zmq4"
 	"github.com/warmroute/router/egress"
+	"github.com/warmroute/router/internal/zmtp"
 )
 
 // libzmq is a network of libzmq's sockets, each of which connects once, to an
@@ -179,8 +180,8 @@ func (w *zwire) take() ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if left -= len(b); left < 0 || len(msg) == maxFrames {
-			return nil, errTooLong
+		if left -= len(b); left < 0 || len(msg) == zmtp.MaxFrames {
+			return nil, zmtp.ErrTooLong
 		}
 		msg = append(msg, b)
 		more, err := w.sock.GetRcvmore()
