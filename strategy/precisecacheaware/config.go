@@ -3,8 +3,10 @@ package precisecacheaware
 import (
 	"cmp"
 	"math"
+	"strings"
 	"time"
 
+	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
@@ -25,10 +27,16 @@ type Config struct {
 	// Index knows what the targets hold. Whoever feeds it owns it, and several
 	// strategies may read one. nil: there is none, so each Pick is the Fallback's.
 	Index *kvindex.Index
-	// Fallback is what decides for a prompt without Tokens, or where no Ready
+	// Fallback decides for a prompt without Tokens, and for any prompt if no Ready
 	// target's stream can be trusted: FallbackLeastLoad, which "" means too, or
-	// FallbackText.
+	// FallbackText. If FallbackStrategy is set, it is that strategy's name in
+	// Reasons: up to 40 of the characters a to z, 0 to 9 and _; "" means "other".
 	Fallback string
+	// FallbackStrategy decides in place of Fallback; nil: Fallback does. It is told of
+	// every request, so that it knows what was sent when it has to decide: with its
+	// own Memo of those that it decided, and without a Memo of the others. Whoever
+	// sets it owns it. If it is no router.Explainer, its candidates have no scores.
+	FallbackStrategy router.Strategy
 	// WorthRequests and WorthShare say how many requests more than the least loaded
 	// target has a target that holds the whole prompt is worth waiting for: the
 	// greater of WorthRequests and WorthShare times the least load. A target that
@@ -76,7 +84,10 @@ type Config struct {
 // WithDefaults returns c with the default in place of each field that is zero and
 // has one, but for Trie, which New makes.
 func (c Config) WithDefaults() Config {
-	c.Fallback = cmp.Or(c.Fallback, FallbackLeastLoad)
+	if c.FallbackStrategy == nil {
+		c.Fallback = cmp.Or(c.Fallback, FallbackLeastLoad)
+	}
+	c.Fallback = cmp.Or(c.Fallback, "other")
 	c.WorthRequests = cmp.Or(c.WorthRequests, 8)
 	c.WorthShare = cmp.Or(c.WorthShare, 1)
 	c.PrefillWeight = cmp.Or(c.PrefillWeight, 0.5)
@@ -95,7 +106,14 @@ func (c Config) WithDefaults() Config {
 // returns a *router.ConfigError for each field that is not allowed, joined.
 func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err error) {
 	bad := configerr.List{Package: "precisecacheaware"}
-	bad.Check(c.Fallback == FallbackLeastLoad || c.Fallback == FallbackText, "Fallback", c.Fallback, `"least_load" or "text"`)
+	if c.FallbackStrategy == nil {
+		bad.Check(c.Fallback == FallbackLeastLoad || c.Fallback == FallbackText, "Fallback", c.Fallback, `"least_load" or "text"`)
+	} else {
+		odd := strings.ContainsFunc(c.Fallback, func(r rune) bool {
+			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789_", r)
+		})
+		bad.Check(!odd && len(c.Fallback) <= 40, "Fallback", c.Fallback, "up to 40 of the characters a to z, 0 to 9 and _")
+	}
 	// Finite, or a long queue would not be long enough.
 	bad.Check(c.WorthRequests > 0 && c.WorthRequests <= math.MaxFloat32, "WorthRequests", c.WorthRequests, "a positive number")
 	bad.Check(c.WorthShare > 0 && c.WorthShare <= math.MaxFloat32, "WorthShare", c.WorthShare, "a positive number")

@@ -10,6 +10,8 @@ import (
 	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/routertest"
+	"github.com/warmroute/router/strategy/leastwork"
+	"github.com/warmroute/router/strategy/pipeline"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
@@ -43,17 +45,31 @@ func TestConformance(t *testing.T) {
 	for _, c := range []struct {
 		name, fallback string
 		trusted        func(i int) bool // nil: there is no Index
+		child          func(rand func() uint64) (router.Strategy, error)
 	}{
-		{"no index", "", nil},
-		{"no index, text", precisecacheaware.FallbackText, nil},
-		{"all trusted", "", func(int) bool { return true }},
-		{"some trusted", "", func(i int) bool { return i%3 != 0 }},
-		{"few trusted, text", precisecacheaware.FallbackText, func(i int) bool { return i%3 == 0 }},
+		{"no index", "", nil, nil},
+		{"no index, text", precisecacheaware.FallbackText, nil, nil},
+		{"all trusted", "", func(int) bool { return true }, nil},
+		{"some trusted", "", func(i int) bool { return i%3 != 0 }, nil},
+		{"few trusted, text", precisecacheaware.FallbackText, func(i int) bool { return i%3 == 0 }, nil},
+		{"few trusted, least_work", "least_work", func(i int) bool { return i%3 == 0 }, func(rand func() uint64) (router.Strategy, error) {
+			return leastwork.New(leastwork.Config{Rand: rand})
+		}},
+		{"no index, pipeline", "", nil, func(rand func() uint64) (router.Strategy, error) {
+			return pipeline.New(pipeline.Config{Rand: rand, Now: func() time.Time { return epoch }})
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			routertest.Run(t, func(rand func() uint64) router.Strategy {
 				cfg := precisecacheaware.Config{Fallback: c.fallback, Rand: rand, Now: func() time.Time { return epoch }}
+				if c.child != nil {
+					child, err := c.child(rand)
+					if err != nil {
+						t.Fatal(err)
+					}
+					cfg.FallbackStrategy = child
+				}
 				if c.trusted == nil {
 					return mustNew(t, cfg)
 				}

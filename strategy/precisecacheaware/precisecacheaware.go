@@ -16,7 +16,6 @@ import (
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/strategy"
-	"github.com/warmroute/router/strategy/leastload"
 	"github.com/warmroute/router/trie"
 )
 
@@ -24,8 +23,9 @@ import (
 const Name = "precise_cache_aware"
 
 // The reasons that no other strategy gives. The first four are those of all
-// decisions that a fallback made about a prompt that is not empty: why it had to,
-// and which it was.
+// decisions that the fallback made about a prompt that is not empty: why it had to,
+// and which it is. With Config.FallbackStrategy they are "no_tokens_" and
+// "untrusted_", with its name.
 const (
 	ReasonNoTokensLeastLoad  router.Reason = "no_tokens_least_load" // the prompt has no Tokens; the least loaded
 	ReasonNoTokensText       router.Reason = "no_tokens_text"       // the prompt has no Tokens; by cache_aware's rules
@@ -65,17 +65,17 @@ const (
 // then by a draw.
 //
 // A prompt without Tokens, and any where no Ready target's stream can be trusted,
-// is left to Config.Fallback; Reason says so.
+// is left to the fallback; Reason names it.
 //
 // A prompt is recorded when it is sent, and taken back where the request fails
 // before its first token. A Strategy is safe for concurrent use.
 type Strategy struct {
-	cfg       Config
-	cache     *textcache.Cache
-	tokens    *tokencache.Cache
-	learns    bool
-	leastLoad *leastload.Strategy
-	scratch   sync.Pool // of *room
+	cfg      Config
+	cache    *textcache.Cache
+	tokens   *tokencache.Cache
+	fallback fallback
+	learns   bool      // the trie is read by somebody
+	scratch  sync.Pool // of *scratch
 
 	reports                         atomic.Bool // an engine said how much was cached
 	judged, mismatched, presumption atomic.Int64
@@ -90,17 +90,17 @@ var (
 // New returns a Strategy to which nothing was sent yet. The error is a
 // *router.ConfigError for each field that is not allowed, joined.
 func New(c Config) (*Strategy, error) {
-	given := c.Trie != nil
+	shared := c.Trie
 	c = c.WithDefaults()
 	text, tokens, err := c.open()
 	if err != nil {
 		return nil, err
 	}
-	s := &Strategy{cfg: c, cache: text, tokens: tokens, learns: given || c.Index != nil || c.Fallback == FallbackText}
-	if s.leastLoad, err = leastload.New(leastload.Config{Rand: c.Rand}); err != nil {
+	s := &Strategy{cfg: c, cache: text, tokens: tokens, learns: learns(&c, shared)}
+	if s.fallback, err = newFallback(&c); err != nil {
 		return nil, err
 	}
-	s.scratch.New = func() any { return new(room) }
+	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
 
@@ -124,42 +124,36 @@ func (s *Strategy) Stats() Stats {
 	}
 }
 
-// Pick chooses a target. It draws one random number a call where a target is
-// Ready. It allocates the Memo alone, but for prompts with a scope that is not
-// their Model and for those without Text, whose key in the trie is made each time.
+// Pick chooses a target. It draws one random number a call if a target is Ready. It
+// allocates the Memo alone, but for prompts with a scope that is not their Model and
+// for those without Text, whose key in the trie is made each time.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	r := s.scratch.Get().(*room)
+	r := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(r)
-	v := s.look(&p, targets, r)
-	if v.Ready == 0 {
-		return router.Decision{}, strategy.NoTarget(targets)
-	}
-	if v.mode == byLoad {
-		return s.pickByLoad(ctx, &v, p, targets)
+	v, exact := s.look(&p, targets, r)
+	if !exact {
+		return s.pickFallback(ctx, p, targets)
 	}
 	i := s.best(&v, targets, s.cfg.Rand())
-	m := &memo{exact: v.mode == byTokens && v.exact.Index[i] >= 0}
-	m.presumed = m.exact && v.cached(i) > v.exact.Index[i]
-	if s.learns {
-		m.text = *textcache.NewMemo(v.textKey(&p))
-	}
-	n, u := v.length(&p)
+	held := v.exact.Held[i]
+	m := &memo{text: *textcache.NewMemo(v.key), exact: v.exact.Index[i] >= 0}
+	m.presumed = m.exact && held > v.exact.Index[i]
 	return router.Decision{
-		Prompt: p, Target: targets[i], Cached: v.cached(i), Length: n, Unit: u,
+		Prompt: p, Target: targets[i], Cached: held, Length: v.size, Unit: router.Tokens,
 		Reason: v.reason(s, i), Memo: m,
 	}, nil
 }
 
-func (s *Strategy) pickByLoad(ctx context.Context, v *view, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	d, err := s.leastLoad.Pick(ctx, p, targets)
+func (s *Strategy) pickFallback(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	d, err := s.fallback.pick(ctx, p, targets)
 	if err != nil {
 		return d, err
 	}
-	m := new(memo)
-	if s.learns {
-		m.text = *textcache.NewMemo(v.textKey(&p))
+	m := &memo{byFallback: true, fallback: d.Memo}
+	if s.learnsOf(m) {
+		m.text = *textcache.NewMemo(textcache.KeyOf(&p))
 	}
-	d.Reason, d.Memo = v.reason(s, 0), m
+	d.Memo = m
 	return d, nil
 }
 
@@ -167,7 +161,7 @@ func (s *Strategy) best(v *view, targets []router.Target, seed uint64) int {
 	tie := strategy.Tie{Seed: seed}
 	least := rank{cost: math.Inf(1)}
 	for i := range targets {
-		if s.group(v, targets, i) > 0 {
+		if targets[i].State != router.Ready {
 			continue
 		}
 		r := s.rank(v, targets, i)
@@ -184,11 +178,18 @@ func (s *Strategy) best(v *view, targets []router.Target, seed uint64) int {
 
 // memo is what a Decision carries from Pick to Record.
 type memo struct {
-	text               textcache.Memo
-	held               *tokencache.Presumption
-	sent, token, ended bool
-	exact              bool // Cached is the Index's word
-	presumed           bool // or what is presumed beyond it
+	router.Progress
+	text       textcache.Memo
+	held       *tokencache.Presumption
+	fallback   any  // the fallback's own Memo
+	byFallback bool // the fallback decided
+	exact      bool // Cached is the Index's word
+	presumed   bool // or what is presumed beyond it
+}
+
+// learnsOf reports whether Record is to tell the trie of a decision with this memo.
+func (s *Strategy) learnsOf(m *memo) bool {
+	return s.learns && !(m.byFallback && s.fallback.inserts)
 }
 
 // Record learns what the target was sent, presumes it resident there for a while,
@@ -203,21 +204,19 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 		if o.Stage == router.Sent {
 			s.tokens.Sent(&d.Prompt, d.Target.ID)
 		}
+		s.fallback.record(d, nil, o.Stage, o)
 		return
 	}
-	if s.learns {
+	if s.learnsOf(m) {
 		s.cache.Record(&d, &m.text, &o)
 	}
+	stage := m.Next(o)
+	s.fallback.record(d, m, stage, o)
 	switch {
-	case o.Stage == router.Sent && !m.sent:
-		m.sent = true
+	case stage == router.Sent:
 		m.held = s.tokens.Sent(&d.Prompt, d.Target.ID)
-	case !m.sent || m.ended:
-	case o.Stage == router.FirstToken:
-		m.token = true
-	case o.Stage.Final():
-		m.ended = true
-		if o.Stage == router.Failed && !m.token && o.OutputTokens <= 0 && o.Reply == "" {
+	case stage.Final():
+		if m.TakenBack() {
 			s.tokens.Drop(m.held)
 		} else {
 			s.tokens.Ended(&d.Prompt, d.Target.ID, m.held)
@@ -255,4 +254,5 @@ func (s *Strategy) judge(d *router.Decision, m *memo, o *router.Outcome) {
 func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
 	s.tokens.Forget(id)
+	s.fallback.forget(id)
 }
