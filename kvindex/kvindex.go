@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/idmemo"
 )
 
@@ -95,28 +96,34 @@ type Index struct {
 	lost    Counters // of targets that were forgotten
 }
 
-// New returns an empty Index. A value that makes no sense is an error that names
-// the field.
+// WithDefaults returns c with each zero field that has a default replaced by it.
+func (c Config) WithDefaults() Config {
+	if c.MaxBlocks == 0 {
+		c.MaxBlocks = 1_000_000
+	}
+	if c.MaxOrphans == 0 {
+		c.MaxOrphans = 1 << 16
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	bad := configerr.List{Package: "kvindex"}
+	bad.Check(c.MaxBlocks >= 0 && c.MaxBlocks <= maxBlocks, "MaxBlocks", c.MaxBlocks,
+		fmt.Sprintf("between 0 and %d", maxBlocks))
+	bad.Check(c.MaxOrphans >= 0, "MaxOrphans", c.MaxOrphans, "at least 0")
+	ok := c.HostCredit >= 0 && c.HostCredit <= 1 // NaN is neither
+	bad.Check(ok, "HostCredit", c.HostCredit, "between 0 and 1")
+	return bad.Err()
+}
+
+// New returns an empty Index. Each field of cfg whose value is not allowed is a
+// *router.ConfigError in the error.
 func New(cfg Config) (*Index, error) {
-	var errs []error
-	if cfg.MaxBlocks < 0 || cfg.MaxBlocks > maxBlocks {
-		errs = append(errs, fmt.Errorf("kvindex: MaxBlocks is %d; it must be between 0 and %d", cfg.MaxBlocks, maxBlocks))
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
-	if cfg.MaxOrphans < 0 {
-		errs = append(errs, fmt.Errorf("kvindex: MaxOrphans is %d; it must not be negative", cfg.MaxOrphans))
-	}
-	if !(cfg.HostCredit >= 0 && cfg.HostCredit <= 1) { // NaN is neither
-		errs = append(errs, fmt.Errorf("kvindex: HostCredit is %v; it must be between 0 and 1", cfg.HostCredit))
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	if cfg.MaxBlocks == 0 {
-		cfg.MaxBlocks = 1_000_000
-	}
-	if cfg.MaxOrphans == 0 {
-		cfg.MaxOrphans = 1 << 16
-	}
+	cfg = cfg.WithDefaults()
 	x := &Index{cfg: cfg, secrets: newSecrets(), uses: make(map[shape]int)}
 	x.states.Store(new([]atomic.Uint64))
 	x.shapes.Store(new([]shape))
@@ -169,9 +176,9 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 		t.missing = false
 	}
 	t.counts.Batches++
-	t.counts.UnknownEvents += b.UnknownEvents
-	t.counts.UnknownKeys += b.UnknownKeys
-	t.counts.UnknownTokens += b.UnknownTokens
+	t.counts.UnknownEvents += uint64(b.UnknownEvents)
+	t.counts.UnknownKeys += uint64(b.UnknownKeys)
+	t.counts.UnknownTokens += uint64(b.UnknownTokens)
 	for i := range b.Events {
 		x.event(t, &b.Events[i])
 	}

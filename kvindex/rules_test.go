@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -383,7 +384,9 @@ func TestConfig(t *testing.T) {
 		"MaxOrphans": {MaxOrphans: -1},
 		"HostCredit": {HostCredit: math.NaN()},
 	} {
-		if _, err := New(c); err == nil || !strings.Contains(err.Error(), field) {
+		_, err := New(c)
+		var bad *router.ConfigError
+		if !errors.As(err, &bad) || bad.Field != field || !strings.HasPrefix(err.Error(), "kvindex: "+field) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

@@ -2,7 +2,7 @@ package kvindex
 
 // stored applies a Stored.
 func (x *Index) stored(t *target, e *Event) {
-	t.counts.Stored += len(e.Hashes)
+	t.counts.Stored += uint64(len(e.Hashes))
 	switch r, layer := x.role(t, e); r {
 	case roleTree:
 		x.place(t, e, true)

@@ -84,8 +84,8 @@ func ExampleNew() {
 	fmt.Println(err)
 	// Output:
 	// zmqsub: Endpoint: "vllm-1:5557" does not begin with tcp://
-	// zmqsub: Index is nil
-	// zmqsub: Targets: there are 0; it must be between 1 and 65,536
+	// zmqsub: Index must be given
+	// zmqsub: Targets: there are 0; there must be between 1 and 65536
 	// zmqsub: Queue is -1; it must be between 0 and 1048576
 }
 

@@ -180,40 +180,6 @@ func TestBindManyTargets(t *testing.T) {
 	}
 }
 
-func TestNewNamesTheField(t *testing.T) {
-	d := newDiary(t)
-	ok := Config{Endpoint: "tcp://10.0.0.1:5557", Targets: []Target{{ID: "a"}}, Index: d}
-	for _, c := range []struct {
-		change func(*Config)
-		want   string
-	}{
-		{func(c *Config) { c.Endpoint = "" }, "Endpoint"},
-		{func(c *Config) { c.Endpoint = "ipc:///tmp/x" }, "Endpoint"},
-		{func(c *Config) { c.Endpoint = "tcp://*:5557" }, "Endpoint"},
-		{func(c *Config) { c.Endpoint = "tcp://169.254.169.254:80" }, "Endpoint"},
-		{func(c *Config) { c.Endpoint = "tcp://2852039166:80" }, "Endpoint"},
-		{func(c *Config) { c.Endpoint = "tcp://x:0" }, "Endpoint"},
-		{func(c *Config) { c.Targets = nil }, "Targets"},
-		{func(c *Config) { c.Targets = []Target{{ID: "a"}, {ID: "b"}} }, "Topic"},
-		{func(c *Config) { c.Targets = []Target{{ID: "a", Topic: "x"}, {ID: "a"}} }, "ID"},
-		{func(c *Config) { c.Targets = []Target{{ID: "a", Replay: "tcp://[fe80::1]:5558"}} }, "Replay"},
-		{func(c *Config) { c.Index = nil }, "Index"},
-		{func(c *Config) { c.Queue = -1 }, "Queue"},
-		{func(c *Config) { c.MinBackoff = time.Hour; c.MaxBackoff = time.Second }, "MaxBackoff"},
-		{func(c *Config) { c.ReplayQuiet = -1 }, "ReplayQuiet"},
-		{func(c *Config) { c.Egress.AllowHosts = []string{"*"} }, "Egress"},
-	} {
-		cfg := ok
-		c.change(&cfg)
-		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", c.want, err)
-		}
-	}
-	if _, err := New(ok); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestEgressWhenDialled: what is checked is the address that is dialled.
 func TestEgressWhenDialled(t *testing.T) {
 	endpoint := hostile(t, func(c net.Conn) { t.Error("connected") })
