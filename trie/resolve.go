@@ -1,38 +1,19 @@
 package trie
 
-import (
-	"slices"
-	"unsafe"
-)
-
 // resolution is what one slice of ids stands for. A look-up of each id costs
 // more than the whole descent, and the same slices come again and again.
 type resolution struct {
-	gen   uint64
-	ids   []string // a copy: it keeps the strings alive, so equal headers mean equal strings
-	slots []int32  // of each id; -1 for none
-	index []int32  // of each slot, its last place in ids; -1 for none
-	twice bool     // an id stands there more than once
+	slots []int32 // of each id; -1 for none
+	index []int32 // of each slot, its last place in ids; -1 for none
+	twice bool    // an id stands there more than once
 }
 
 // resolve is called under t.mu.
 func (t *Trie) resolve(ids []string) *resolution {
-	for i := range t.known {
-		if r := t.known[i].Load(); r != nil && r.gen == t.gen && sameHeaders(r.ids, ids) {
-			return r
-		}
+	if r := t.known.Get(t.gen, ids); r != nil {
+		return r
 	}
-	for i := range t.known { // equal strings at other addresses
-		if r := t.known[i].Load(); r != nil && r.gen == t.gen && slices.Equal(r.ids, ids) {
-			return r
-		}
-	}
-	r := &resolution{
-		gen:   t.gen,
-		ids:   slices.Clone(ids),
-		slots: make([]int32, len(ids)),
-		index: make([]int32, len(t.slots)),
-	}
+	r := resolution{slots: make([]int32, len(ids)), index: make([]int32, len(t.slots))}
 	for i := range r.index {
 		r.index[i] = -1
 	}
@@ -44,8 +25,7 @@ func (t *Trie) resolve(ids []string) *resolution {
 			r.index[s] = int32(i)
 		}
 	}
-	t.known[t.turn.Add(1)%uint32(len(t.known))].Store(r)
-	return r
+	return t.known.Put(t.gen, ids, r)
 }
 
 // spread copies what was found to the other places of an id that stands twice.
@@ -58,13 +38,4 @@ func (r *resolution) spread(cached []int) {
 			cached[i] = cached[r.index[s]]
 		}
 	}
-}
-
-// sameHeaders compares addresses and lengths, not what is there.
-func sameHeaders(a, b []string) bool {
-	return len(a) == len(b) && headers(a) == headers(b)
-}
-
-func headers(s []string) string {
-	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof("")))
 }

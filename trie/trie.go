@@ -15,7 +15,8 @@ import (
 	"crypto/sha256"
 	"math"
 	"sync"
-	"sync/atomic"
+
+	"github.com/warmroute/router/internal/idmemo"
 )
 
 // Stats is the size of a Trie. What a forgotten target held counts until it is
@@ -62,8 +63,7 @@ type Trie struct {
 
 	gen     uint64 // of ids
 	scratch []uint16
-	known   [8]atomic.Pointer[resolution]
-	turn    atomic.Uint32
+	known   idmemo.Memo[resolution]
 }
 
 // slot is what is kept for one target.

@@ -77,11 +77,11 @@ var rules = []rule{
 	{"strategy", []string{"internal/rendezvous"}},
 	{"strategy/*", []string{
 		"trie", "kvindex", "lmcache", "strategy", "strategy/cacheaware", "strategy/leastload", "strategy/random",
-		"internal/configerr", "internal/rendezvous", "internal/textcache", "internal/tokencache",
+		"internal/configerr", "internal/forgetlog", "internal/idmemo", "internal/rendezvous", "internal/textcache", "internal/tokencache",
 	}},
 	{"config", []string{"egress", "kvindex", "lmcache", "loadview", "prompt", "strategy/*", "trie"}},
 	{"internal/configerr", []string{"trie"}},
-	{"internal/textcache", []string{"internal/configerr", "trie"}},
+	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
 	{"internal/kvobserve", []string{"kvindex/zmqsub"}},
 	{"internal/tokencache", []string{"internal/configerr", "internal/textcache", "kvindex", "trie"}},

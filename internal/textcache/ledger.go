@@ -38,9 +38,9 @@ func (l *ledger) at(h uint64) *count {
 	return l.older[h]
 }
 
-// record takes note of stage and returns how far the request had come before,
-// picked where nothing is known of it.
-func (l *ledger) record(h uint64, id string, s router.Stage) stage {
+// record takes note of stage s. It reports whether s ended a request that was sent, and whether that one had seen its
+// first token.
+func (l *ledger) record(h uint64, id string, s router.Stage) (ended, token bool) {
 	c := l.at(h)
 	switch {
 	case s == router.Sent:
@@ -56,9 +56,8 @@ func (l *ledger) record(h uint64, id string, s router.Stage) stage {
 			c.token++
 		}
 	case s.Final():
-		was := sent
-		if c.token > 0 {
-			was = token
+		token = c.token > 0
+		if token {
 			c.token--
 		} else {
 			c.waiting--
@@ -67,9 +66,9 @@ func (l *ledger) record(h uint64, id string, s router.Stage) stage {
 			delete(l.open, h)
 			delete(l.older, h)
 		}
-		return was
+		return true, token
 	}
-	return picked
+	return false, false
 }
 
 func (l *ledger) put(h uint64, c *count) {

@@ -8,11 +8,9 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
+	"github.com/warmroute/router/internal/forgetlog"
 	"github.com/warmroute/router/trie"
 )
-
-// maxForgotten bounds the IDs of which the last Forget is remembered.
-const maxForgotten = 4096
 
 // Cache knows which targets have been sent how much of a prompt. Its methods are
 // safe for concurrent use.
@@ -21,13 +19,11 @@ type Cache struct {
 
 	mu      sync.RWMutex // for writing in Forget: each Record is before it or after it
 	byHand  ledger
-	forgets uint64            // how often Forget was called
-	last    map[string]uint64 // forgets after the last one of each ID
-	floor   uint64            // forgets when last was emptied
+	forgets forgetlog.Log
 }
 
 // New returns a Cache over t.
-func New(t *trie.Trie) *Cache { return &Cache{trie: t, last: make(map[string]uint64)} }
+func New(t *trie.Trie) *Cache { return &Cache{trie: t} }
 
 // Open returns shared, or, where that is nil, a new trie within the bounds, which
 // must be 0 otherwise. They are the fields of that name of trie.Config. The error is
@@ -60,7 +56,8 @@ type Key struct {
 	unit        router.Unit
 }
 
-const tokenSize = int(unsafe.Sizeof(uint32(0)))
+// TokenSize is how many bytes of the trie a token is.
+const TokenSize = int(unsafe.Sizeof(uint32(0)))
 
 // KeyOf returns the key of p: its text, or, where it has none, its tokens as
 // bytes in a scope of their own. Only the latter and a Scope that is not Model
@@ -72,8 +69,12 @@ func KeyOf(p *router.Prompt) Key {
 	// No copy: the caller leaves Tokens alone until the request has ended, and
 	// the trie copies what it keeps. Their order of bytes is this machine's, which
 	// is as good as any inside one process.
-	bytes := unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(p.Tokens))), tokenSize*len(p.Tokens))
-	return Key{scope: "\x00t" + p.Scope(), text: bytes, unit: router.Tokens} // no Scope begins so
+	return Key{scope: "\x00t" + p.Scope(), text: TokenBytes(p.Tokens), unit: router.Tokens} // no Scope begins so
+}
+
+// TokenBytes returns the memory of tokens, without a copy, as the bytes that stand for them in a trie.
+func TokenBytes(tokens []uint32) string {
+	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), TokenSize*len(tokens))
 }
 
 // Size returns the whole prompt's length in bytes of the trie.
@@ -82,7 +83,7 @@ func (k *Key) Size() int { return len(k.text) }
 // Units turns n bytes of the trie into the unit of decisions.
 func (k *Key) Units(n int) int {
 	if k.unit == router.Tokens {
-		return n / tokenSize
+		return n / TokenSize
 	}
 	return n
 }
@@ -107,7 +108,7 @@ func (c *Cache) Look(k *Key, targets []router.Target, t *Targets) {
 	t.Cached = c.trie.Match(k.scope, k.text, t.IDs, t.Cached)
 	if k.unit == router.Tokens {
 		for i, n := range t.Cached {
-			t.Cached[i] = n - n%tokenSize
+			t.Cached[i] = n - n%TokenSize
 		}
 	}
 }
@@ -118,20 +119,10 @@ func (c *Cache) LookWarmed(t *Targets) { t.Warmed = c.trie.Warmed(t.IDs, t.Warme
 // Memo is what a Decision carries from Pick to Record. One goroutine at a time
 // uses it.
 type Memo struct {
-	key     Key
-	forgets uint64 // Cache.forgets when it was sent
-	stage   stage
+	router.Progress
+	key  Key
+	mark uint64 // Cache.forgets when it was sent
 }
-
-// stage is how far a request has come, as Record was told.
-type stage uint8
-
-const (
-	picked stage = iota
-	sent
-	token // the first one was seen
-	ended
-)
 
 // NewMemo returns a memo for a prompt with key k.
 func NewMemo(k Key) *Memo { return &Memo{key: k} }
@@ -139,26 +130,24 @@ func NewMemo(k Key) *Memo { return &Memo{key: k} }
 // Record learns from what became of d. Sent records the prompt on the target; a
 // failure before the first token takes that back, and a reply extends it, unless
 // Forget came between. Each stage counts once, and only after Sent. m is d's Memo;
-// nil for a decision made by hand, which is known by its prompt and target.
-func (c *Cache) Record(d *router.Decision, m *Memo, o *router.Outcome) {
+// nil for a decision made by hand, which is known by its prompt and target. Record
+// returns the stage that counted, 0 if none did or m is nil.
+func (c *Cache) Record(d *router.Decision, m *Memo, o *router.Outcome) router.Stage {
 	if m == nil {
 		c.recordByHand(d, o)
-		return
+		return 0
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	stage := m.Next(*o)
 	switch {
-	case o.Stage == router.Sent && m.stage == picked:
-		m.stage, m.forgets = sent, c.forgets
+	case stage == router.Sent:
+		m.mark = c.forgets.Mark()
 		c.trie.Insert(m.key.scope, m.key.text, d.Target.ID)
-	case o.Stage == router.FirstToken && m.stage == sent:
-		m.stage = token
-	case o.Stage.Final() && (m.stage == sent || m.stage == token):
-		if !c.forgotten(d.Target.ID, m.forgets) {
-			c.settle(&m.key, d.Target.ID, m.stage, o)
-		}
-		m.stage = ended
+	case stage.Final() && !c.forgets.Forgotten(d.Target.ID, m.mark):
+		c.settle(&m.key, d.Target.ID, m.TakenBack(), o)
 	}
+	return stage
 }
 
 func (c *Cache) recordByHand(d *router.Decision, o *router.Outcome) {
@@ -169,20 +158,19 @@ func (c *Cache) recordByHand(d *router.Decision, o *router.Outcome) {
 	h := hash(&k, d.Target.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.byHand.record(h, d.Target.ID, o.Stage)
-	if o.Stage == router.Sent {
+	ended, token := c.byHand.record(h, d.Target.ID, o.Stage)
+	switch {
+	case o.Stage == router.Sent:
 		c.trie.Insert(k.scope, k.text, d.Target.ID)
-	} else if was != picked {
-		c.settle(&k, d.Target.ID, was, o)
+	case ended:
+		c.settle(&k, d.Target.ID, o.Stage == router.Failed && !token && !o.SawToken(), o)
 	}
 }
 
-// settle learns from the end of a request that was recorded as sent and had come
-// to stage was.
-func (c *Cache) settle(k *Key, id string, was stage, o *router.Outcome) {
-	seen := was == token || o.OutputTokens > 0 || o.Reply != ""
+// settle learns from the end of a request that was recorded as sent.
+func (c *Cache) settle(k *Key, id string, takenBack bool, o *router.Outcome) {
 	switch {
-	case o.Stage == router.Failed && !seen:
+	case takenBack:
 		c.trie.Remove(k.scope, k.text, id)
 	case o.Reply != "" && k.unit == router.Bytes && k.text != "":
 		c.trie.Extend(k.scope, k.text, o.Reply, id)
@@ -193,18 +181,7 @@ func (c *Cache) settle(k *Key, id string, was stage, o *router.Outcome) {
 func (c *Cache) Forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forgets++
-	if len(c.last) >= maxForgotten {
-		clear(c.last)
-		c.floor = c.forgets
-	}
-	c.last[id] = c.forgets
+	c.forgets.Forget(id)
 	c.byHand.forget(id)
 	c.trie.Forget(id)
-}
-
-// forgotten reports whether id was forgotten, or may have been, after the given
-// number of calls: what was recorded then may be gone, and what is there another's.
-func (c *Cache) forgotten(id string, since uint64) bool {
-	return since < c.floor || c.last[id] > since
 }

@@ -1,12 +1,13 @@
 package tokencache
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/trie"
 )
 
@@ -49,22 +50,14 @@ func newPresumed(keep time.Duration) (*presumed, error) {
 	return &presumed{keep: keep, trie: t}, err
 }
 
-// tokenSize is how many bytes of the trie a token is.
-const tokenSize = int(unsafe.Sizeof(uint32(0)))
-
-// tokenBytes is the memory of tokens, without a copy.
-func tokenBytes(tokens []uint32) string {
-	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), tokenSize*len(tokens))
-}
-
 // add presumes p's tokens at the target; nil where it does not.
 func (q *presumed) add(p *router.Prompt, id string, now time.Time) *Presumption {
-	size := tokenSize * len(p.Tokens)
+	size := textcache.TokenSize * len(p.Tokens)
 	if q.keep < 0 || size == 0 || size > maxPresumedBytes/8 {
 		return nil
 	}
 	// Copied, as the request may end before the presumption does.
-	text := string(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(p.Tokens))), size))
+	text := strings.Clone(textcache.TokenBytes(p.Tokens))
 	e := &Presumption{scope: p.Scope(), text: text, id: id, until: now.Add(q.keep)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,9 +85,9 @@ func (q *presumed) match(p *router.Prompt, ids []string, now time.Time, cached [
 	if left == 0 {
 		return nil
 	}
-	cached = q.trie.Match(p.Scope(), tokenBytes(p.Tokens), ids, cached)
+	cached = q.trie.Match(p.Scope(), textcache.TokenBytes(p.Tokens), ids, cached)
 	for i := range cached {
-		cached[i] /= tokenSize
+		cached[i] /= textcache.TokenSize
 	}
 	return cached
 }

@@ -47,11 +47,11 @@ const Name = "least_work"
 // where the request fails before its first token. A Strategy is safe for
 // concurrent use.
 type Strategy struct {
-	cfg     Config
-	cache   *textcache.Cache
-	tokens  *tokencache.Cache
-	holds   holds
-	scratch sync.Pool // of *room
+	cfg      Config
+	cache    *textcache.Cache
+	tokens   *tokencache.Cache
+	contexts contexts
+	scratch  sync.Pool // of *room
 }
 
 var (
@@ -79,8 +79,8 @@ func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
 // room is what a Pick needs of memory.
 type room struct {
 	textcache.Targets
-	exact tokencache.Targets
-	found
+	exact    tokencache.Targets
+	inFlight []*inFlight // shared
 }
 
 // view is what one look at the targets tells.
@@ -99,7 +99,7 @@ type view struct {
 func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view {
 	v := view{room: r, key: textcache.KeyOf(p), request: s.cfg.RequestTokens}
 	s.lookCached(&v, p, targets)
-	s.holds.find(r.IDs, &r.found)
+	r.inFlight = s.contexts.find(r.IDs)
 	var requests, tokens int64
 	for i := range targets {
 		if targets[i].State != router.Ready {
@@ -107,9 +107,9 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view
 		}
 		v.ready++
 		v.best = max(v.best, v.held[i])
-		if h := r.holds[i]; h != nil {
-			requests += h.requests.Load()
-			tokens += h.tokens.Load()
+		if f := r.inFlight[i]; f != nil {
+			requests += f.requests.Load()
+			tokens += f.tokens.Load()
 		}
 	}
 	if requests > 0 && tokens > 0 {
@@ -172,12 +172,8 @@ func (v *view) asTokens(n int) float64 {
 // Weight.
 func (s *Strategy) work(v *view, t *router.Target, i int) float64 {
 	request := v.request
-	if h := v.holds[i]; h != nil {
-		// Read one after the other, the two may be of different instants, which is
-		// as good as either.
-		if n, tokens := h.requests.Load(), h.tokens.Load(); n > 0 && tokens > 0 {
-			request = s.cfg.ContextWeight * float64(tokens) / float64(n)
-		}
+	if c := v.inFlight[i].cost(s.cfg.ContextWeight); c > 0 {
+		request = c
 	}
 	load := float64(max(t.Load.Prefill, 0)) + request*float64(max(t.Load.InFlight, 0)) + v.request*float64(max(t.Load.Queued, 0))
 	return load / strategy.Weight(t)
@@ -257,12 +253,10 @@ func (v *view) reason(i int) router.Reason {
 
 // memo is what a Decision carries from Pick to Record.
 type memo struct {
-	text   textcache.Memo
-	tokens int64 // of the prompt
-	hold   *hold // while the request is counted there
-	// presumed is nil once it is settled.
-	presumed    *tokencache.Presumption
-	sent, token bool
+	text     textcache.Memo
+	tokens   int64                   // of the prompt
+	inFlight *inFlight               // while the request is counted there
+	presumed *tokencache.Presumption // nil once it is settled
 }
 
 // Record learns what the target was sent, what it holds meanwhile, and what of it
@@ -276,26 +270,22 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 		}
 		return
 	}
-	s.cache.Record(&d, &m.text, &o)
-	switch {
-	case o.Stage == router.Sent && !m.sent:
-		m.sent = true
+	switch stage := s.cache.Record(&d, &m.text, &o); {
+	case stage == router.Sent:
 		m.presumed = s.tokens.Sent(&d.Prompt, d.Target.ID)
 		if m.tokens > 0 {
-			m.hold = s.holds.add(d.Target.ID, m.tokens)
+			m.inFlight = s.contexts.add(d.Target.ID, m.tokens)
 		}
-	case o.Stage == router.FirstToken && m.sent:
-		m.token = true
-	case o.Stage.Final():
-		if o.Stage == router.Failed && !m.token && o.OutputTokens <= 0 && o.Reply == "" {
+	case stage.Final():
+		if m.text.TakenBack() {
 			s.tokens.Drop(m.presumed)
 		} else {
 			s.tokens.Ended(&d.Prompt, d.Target.ID, m.presumed)
 		}
 		m.presumed = nil
-		if m.hold != nil {
-			m.hold.end(m.tokens)
-			m.hold = nil
+		if m.inFlight != nil {
+			m.inFlight.end(m.tokens)
+			m.inFlight = nil
 		}
 	}
 }
@@ -305,5 +295,5 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
 	s.tokens.Forget(id)
-	s.holds.forget(id)
+	s.contexts.forget(id)
 }

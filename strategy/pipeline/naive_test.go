@@ -94,7 +94,7 @@ func (n *naive) record(r *request, o router.Outcome) {
 	case o.Stage == router.Sent && was == 0:
 		r.stage, r.recorded = router.Sent, true
 		n.sent = append(n.sent, r)
-	case o.Stage == router.FirstToken && under:
+	case o.Stage == router.FirstToken && was == router.Sent: // each stage counts once
 		r.stage = router.FirstToken
 	case o.Stage.Final() && under:
 		r.stage = o.Stage

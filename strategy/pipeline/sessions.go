@@ -7,14 +7,12 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/forgetlog"
 )
 
 // maxKey bounds the length of a session's key and scope together, in bytes. A
 // longer one is not remembered.
 const maxKey = 4 << 10
-
-// maxForgotten bounds the IDs of which the last Forget is remembered.
-const maxForgotten = 4096
 
 // Sessions remembers which target served a session last. It is bounded: the
 // session used least recently goes first. Its methods are safe for concurrent
@@ -29,10 +27,8 @@ type Sessions struct {
 
 	mu      sync.RWMutex
 	all     map[sessionKey]*session
-	ring    session           // its next is the one used last, its prev the first to go
-	forgets uint64            // how often forget was called
-	last    map[string]uint64 // forgets after the last one of each ID
-	floor   uint64            // forgets when last was emptied
+	ring    session // its next is the one used last, its prev the first to go
+	forgets forgetlog.Log
 }
 
 // sessionKey keeps sessions of different scopes apart. (Tenants are in the
@@ -53,7 +49,7 @@ type session struct {
 	key        sessionKey
 	id         string // the target's
 	expires    time.Time
-	forgets    uint64 // Sessions.forgets when it was bound
+	mark       uint64 // Sessions.forgets when it was bound
 	served     bool   // the target has shown a token since it was bound
 	byHand     int    // requests under way that were recorded without a memo
 	prev, next *session
@@ -69,7 +65,7 @@ func NewSessions(max int) (*Sessions, error) {
 	if max == 0 {
 		max = defaultSessions
 	}
-	s := &Sessions{max: max, all: make(map[sessionKey]*session), last: make(map[string]uint64)}
+	s := &Sessions{max: max, all: make(map[sessionKey]*session)}
 	s.ring.prev, s.ring.next = &s.ring, &s.ring
 	return s, nil
 }
@@ -93,16 +89,10 @@ func (s *Sessions) target(k sessionKey, now time.Time) (id string, ok bool) {
 }
 
 func (s *Sessions) at(k sessionKey, now time.Time) *session {
-	if e := s.all[k]; e != nil && !now.After(e.expires) && !s.forgotten(e.id, e.forgets) {
+	if e := s.all[k]; e != nil && !now.After(e.expires) && !s.forgets.Forgotten(e.id, e.mark) {
 		return e
 	}
 	return nil
-}
-
-// forgotten reports whether id was forgotten, or may have been, after the given
-// number of calls.
-func (s *Sessions) forgotten(id string, since uint64) bool {
-	return since < s.floor || s.last[id] > since
 }
 
 // forget voids what is bound to id, in one step. It takes room until it is the
@@ -110,20 +100,15 @@ func (s *Sessions) forgotten(id string, since uint64) bool {
 func (s *Sessions) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forgets++
-	if len(s.last) >= maxForgotten {
-		clear(s.last)
-		s.floor = s.forgets
-	}
-	s.last[strings.Clone(id)] = s.forgets
+	s.forgets.Forget(id)
 }
 
 // visit is what a request has to do with its session's binding. One goroutine at
 // a time uses it. The zero visit is one of a request that was not sent.
 type visit struct {
-	stage   router.Stage
-	forgets uint64 // Sessions.forgets when it was sent
-	made    bool   // its Sent made the binding
+	router.Progress
+	mark uint64 // Sessions.forgets when it was sent
+	made bool   // its Sent made the binding
 }
 
 // record learns from what became of a request of session k to the target id.
@@ -140,19 +125,18 @@ func (s *Sessions) record(v *visit, k sessionKey, id string, o *router.Outcome, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.at(k, now)
+	first := !v.SawToken()
+	stage := v.Next(*o)
 	switch {
-	case o.Stage == router.Sent && v.stage == 0:
-		v.stage, v.forgets, v.made = router.Sent, s.forgets, e == nil
+	case stage == 0:
+		return
+	case stage == router.Sent:
+		v.mark, v.made = s.forgets.Mark(), e == nil
 		if e == nil {
 			e = s.bind(k, id)
 		}
-	case (o.Stage == router.FirstToken || o.Stage.Final()) && (v.stage == router.Sent || v.stage == router.FirstToken):
-		if !s.forgotten(id, v.forgets) {
-			e = s.learn(v, e, k, id, o)
-		}
-		v.stage = o.Stage
-	default:
-		return
+	case !s.forgets.Forgotten(id, v.mark):
+		e = s.learn(v, e, k, id, o, first)
 	}
 	if e != nil {
 		s.touch(e, now.Add(ttl))
@@ -160,8 +144,8 @@ func (s *Sessions) record(v *visit, k sessionKey, id string, o *router.Outcome, 
 	s.sweep(now)
 }
 
-// learn returns the binding that is left, nil where none is.
-func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *router.Outcome) *session {
+// learn returns the binding that is left, nil if none is. first says that no token was seen before o.
+func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *router.Outcome, first bool) *session {
 	mine := e != nil && e.id == id
 	switch {
 	case o.Stage == router.Failed:
@@ -172,7 +156,7 @@ func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *route
 	case o.Stage == router.FirstToken || o.Stage == router.Finished:
 		// The end of a reply whose first token was seen says nothing new, unless
 		// the binding was lost meanwhile.
-		if !mine && (v.stage == router.Sent || e == nil) {
+		if !mine && (first || e == nil) {
 			e = s.bind(k, id)
 		}
 		if e.id == id {
@@ -225,7 +209,7 @@ func (s *Sessions) bind(k sessionKey, id string) *session {
 		e.unlink()
 		*e = session{key: e.key}
 	}
-	e.id, e.forgets = id, s.forgets
+	e.id, e.mark = id, s.forgets.Mark()
 	e.link(&s.ring)
 	return e
 }
