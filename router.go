@@ -200,58 +200,6 @@ func (u Unit) String() string {
 	return "bytes"
 }
 
-// Reason says why a target was chosen or passed over, in snake case.
-type Reason string
-
-// The reasons of the library's own strategies. The first group is found in
-// decisions and in the candidate that would be taken, the second only in
-// candidates that would not.
-const (
-	ReasonWarm          Reason = "warm"            // holds enough of the prompt
-	ReasonSpill         Reason = "spill"           // a warm target was overloaded, so another took it
-	ReasonCold          Reason = "cold"            // none held enough; the least loaded
-	ReasonEmpty         Reason = "empty_prompt"    // nothing to match; the least loaded
-	ReasonLeastLoad     Reason = "least_load"      // the least loaded
-	ReasonRoundRobin    Reason = "round_robin"     // its turn
-	ReasonRandom        Reason = "random"          // drawn
-	ReasonPowerOfTwo    Reason = "power_of_two"    // the less loaded of two drawn
-	ReasonHash          Reason = "consistent_hash" // the prompt's or the session's own place
-	ReasonHashOverflow  Reason = "hash_overflow"   // the own place was full; the next one that was not
-	ReasonAssigned      Reason = "assigned"        // somebody else chose
-	ReasonOnly          Reason = "only_target"     // no other was left
-	ReasonUnhealthy     Reason = "unhealthy"       // State is Unhealthy
-	ReasonCooling       Reason = "cooling"         // State is Cooling
-	ReasonTripped       Reason = "tripped"         // State is Tripped
-	ReasonDraining      Reason = "draining"        // State is Draining
-	ReasonNotReady      Reason = "not_ready"       // State is one that this version does not know
-	ReasonOverloaded    Reason = "overloaded"      // warm, and too busy
-	ReasonColder        Reason = "colder"          // holds less than the one to take, or less than enough
-	ReasonBusier        Reason = "busier"          // has more to do than the one to take
-	ReasonMoreWarmed    Reason = "more_warmed"     // as good, but has had more prompts than the one to take
-	ReasonTied          Reason = "tied"            // as good as the one to take; the draw decides
-	ReasonNotItsTurn    Reason = "not_its_turn"    // round_robin: another one's turn
-	ReasonElsewhere     Reason = "elsewhere"       // consistent_hash: further along than the one to take
-	ReasonUnknownChoice Reason = ""                // the strategy is no Explainer
-)
-
-// ReasonOf returns the reason for which a target in state s is passed over, ""
-// for Ready.
-func ReasonOf(s State) Reason {
-	switch s {
-	case Ready:
-		return ""
-	case Unhealthy:
-		return ReasonUnhealthy
-	case Cooling:
-		return ReasonCooling
-	case Tripped:
-		return ReasonTripped
-	case Draining:
-		return ReasonDraining
-	}
-	return ReasonNotReady
-}
-
 // ErrNoTarget is what errors.Is finds in every error that says that nothing
 // could be picked.
 var ErrNoTarget = errors.New("router: no target")

@@ -14,12 +14,14 @@ import (
 //go:embed static
 var static embed.FS
 
-// files are served as they are, by the last element of the path.
+// files are served by the last element of the path: as they are, but for reasons.js,
+// which is made of router.Reasons.
 var files = map[string]string{
 	"":           "text/html; charset=utf-8",
 	"style.css":  "text/css; charset=utf-8",
 	"app.js":     "text/javascript; charset=utf-8",
 	"tables.js":  "text/javascript; charset=utf-8",
+	"reasons.js": "text/javascript; charset=utf-8",
 	"dom.js":     "text/javascript; charset=utf-8",
 	"icon.svg":   "image/svg+xml",
 	"index.html": "text/html; charset=utf-8",
@@ -71,7 +73,11 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if name == "" {
 		name = "index.html"
 	}
-	b, err := static.ReadFile("static/" + name)
+	read := func() ([]byte, error) { return static.ReadFile("static/" + name) }
+	if name == "reasons.js" {
+		read = reasonsJS
+	}
+	b, err := read()
 	if err != nil {
 		fail(w, http.StatusNotFound, "no such page")
 		return

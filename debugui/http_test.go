@@ -112,3 +112,18 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("any host: %d", w.Code)
 	}
 }
+
+// The page's list of reasons is the library's own, and what the page adds.
+func TestReasons(t *testing.T) {
+	s := start(t, debugui.Config{}, router.Trace{}, "a")
+	w := httptest.NewRecorder()
+	s.page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/debug/router/reasons.js", nil))
+	for _, r := range router.Reasons() {
+		if line := `"` + string(r.Reason) + `": "` + r.Text + `",`; !strings.Contains(w.Body.String(), line) {
+			t.Errorf("%s is missing from\n%s", line, w.Body)
+		}
+	}
+	if !strings.Contains(w.Body.String(), `"no_target_not_ready"`) {
+		t.Error("nothing is said of no target")
+	}
+}

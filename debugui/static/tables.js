@@ -1,33 +1,9 @@
 // The parts of the page, each drawn from one piece of news.
+import { reasons } from "./reasons.js";
 import { $, el, set, svg, text, keyed, cells, head, num, percent, words, name, clockTime, duration, meter, badge, sign, runs } from "./dom.js";
 
 const stateKind = { ready: "good", cooling: "warn", draining: "calm", unhealthy: "bad", tripped: "bad" };
 const streamKind = { live: "good", partial: "good", resyncing: "warn", down: "bad" };
-
-export const reasons = {
-  warm: "holds enough of the prompt",
-  spill: "the warm target was overloaded, so another took it",
-  cold: "none held enough: the least loaded",
-  empty_prompt: "nothing to match: the least loaded",
-  least_load: "the least loaded",
-  round_robin: "its turn",
-  random: "drawn",
-  power_of_two: "the less loaded of two drawn",
-  consistent_hash: "the prompt's or the session's own place",
-  hash_overflow: "the own place was full: the next one that was not",
-  assigned: "somebody else chose",
-  only_target: "no other was left",
-  overloaded: "warm, and too busy",
-  colder: "holds less than the one to take, or less than enough",
-  busier: "has more to do than the one to take",
-  more_warmed: "as good, but has had more prompts",
-  tied: "as good as the one to take: the draw decides",
-  not_its_turn: "another one's turn",
-  elsewhere: "further along than the prompt's own place",
-  no_target_not_ready: "no target was ready",
-  no_target_excluded: "all that were ready had been tried",
-  no_target_empty_fleet: "the fleet has no targets",
-};
 
 const reasonKind = (r) =>
   r === "warm" ? "good" : ["spill", "hash_overflow", "overloaded"].includes(r) ? "warn" : r.startsWith("no_target") ? "bad" : "calm";

@@ -22,7 +22,7 @@ const Other = "other"
 // user's own may have put a text there.
 func Reason(r router.Reason) string {
 	switch {
-	case r == router.ReasonUnknownChoice:
+	case r == "":
 		return "none"
 	case len(r) > 64:
 		return Other
