@@ -11,22 +11,6 @@ import (
 	"github.com/warmroute/router/strategy/leastload"
 )
 
-// fleetOf returns a fleet of idle replicas.
-func fleetOf(ids ...string) *loadview.View {
-	view, err := loadview.New(loadview.Config{})
-	if err != nil {
-		panic(err)
-	}
-	var members []loadview.Member
-	for _, id := range ids {
-		members = append(members, loadview.Member{ID: id})
-	}
-	if err := view.Set(members); err != nil {
-		panic(err)
-	}
-	return view
-}
-
 // Do chooses, counts, fails over and settles. Here the first replica that is
 // tried is overloaded, and the other one answers.
 func ExampleRouter_Do() {
@@ -34,7 +18,14 @@ func ExampleRouter_Do() {
 	if err != nil {
 		panic(err)
 	}
-	r := router.New(strategy, fleetOf("vllm-1", "vllm-2"), router.Options{})
+	fleet, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := fleet.Set([]loadview.Member{{ID: "vllm-1"}, {ID: "vllm-2"}}); err != nil {
+		panic(err)
+	}
+	r := router.New(strategy, fleet, router.Options{})
 
 	p := router.Prompt{Model: "llama", Text: "Why is the sky blue?"}
 	err = r.Do(context.Background(), p, func(ctx context.Context, l *router.Lease) (router.Outcome, error) {
@@ -60,7 +51,13 @@ func ExampleRouter_Route() {
 	if err != nil {
 		panic(err)
 	}
-	view := fleetOf("vllm-1", "vllm-2")
+	view, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := view.Set([]loadview.Member{{ID: "vllm-1"}, {ID: "vllm-2"}}); err != nil {
+		panic(err)
+	}
 	r := router.New(strategy, view, router.Options{})
 	send := func(l *router.Lease) router.Outcome { // stands for an HTTP request
 		if l.Attempt() == 1 {
@@ -102,7 +99,13 @@ func ExampleRouter_Explain() {
 	if err != nil {
 		panic(err)
 	}
-	view := fleetOf("vllm-1", "vllm-2", "vllm-3")
+	view, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := view.Set([]loadview.Member{{ID: "vllm-1"}, {ID: "vllm-2"}, {ID: "vllm-3"}}); err != nil {
+		panic(err)
+	}
 	r := router.New(strategy, view, router.Options{})
 	ctx := context.Background()
 

@@ -9,17 +9,24 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/leastload"
 )
 
-// What a gateway makes at its start: a strategy, a fleet, and the router that
-// joins them. With loadview.New and View.Set in the place of fleetOf it is whole.
+// A gateway makes these at its start: a strategy, a fleet, and the router that
+// joins them.
 func ExampleNew() {
 	strategy, err := leastload.New(leastload.Config{})
 	if err != nil {
 		panic(err)
 	}
-	fleet := fleetOf("vllm-1", "vllm-2")
+	fleet, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := fleet.Set([]loadview.Member{{ID: "vllm-1"}, {ID: "vllm-2"}}); err != nil {
+		panic(err)
+	}
 	r := router.New(strategy, fleet, router.Options{
 		Attempts: 2,                     // one more replica where the first fails
 		Backoff:  10 * time.Millisecond, // before that
@@ -40,7 +47,13 @@ func ExampleLease() {
 	if err != nil {
 		panic(err)
 	}
-	view := fleetOf("vllm-1")
+	view, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := view.Set([]loadview.Member{{ID: "vllm-1"}}); err != nil {
+		panic(err)
+	}
 	settled := make(chan router.Stage, 1)
 	r := router.New(strategy, view, router.Options{Trace: router.Trace{
 		Done: func(_ context.Context, _ router.Decision, o router.Outcome) { settled <- o.Stage },
@@ -69,7 +82,13 @@ func ExampleNoTargetError() {
 	if err != nil {
 		panic(err)
 	}
-	view := fleetOf("vllm-1", "vllm-2")
+	view, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := view.Set([]loadview.Member{{ID: "vllm-1"}, {ID: "vllm-2"}}); err != nil {
+		panic(err)
+	}
 	for _, id := range []string{"vllm-1", "vllm-2"} {
 		if err := view.SetUnhealthy(id, true); err != nil {
 			panic(err)
@@ -92,7 +111,14 @@ func ExampleTrace() {
 	if err != nil {
 		panic(err)
 	}
-	r := router.New(strategy, fleetOf("vllm-1", "vllm-2"), router.Options{Backoff: -1, Trace: router.Trace{
+	fleet, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := fleet.Set([]loadview.Member{{ID: "vllm-1"}, {ID: "vllm-2"}}); err != nil {
+		panic(err)
+	}
+	r := router.New(strategy, fleet, router.Options{Backoff: -1, Trace: router.Trace{
 		Routed: func(_ context.Context, i router.RouteInfo) {
 			fmt.Println("attempt", i.Attempt, "because of", i.Decision.Reason)
 		},
