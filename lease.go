@@ -3,32 +3,45 @@ package router
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 )
 
 // Lease is one request in flight on one target. It holds the counter it raised,
 // not a name for it. Every ending settles it exactly once: Done, Retry, the end
-// of the ctx it was routed with, or a panic inside Do; what comes later does
-// nothing, and returns when the lease is settled. No length of time settles it.
-// Its methods are safe for concurrent use, but not to be called by what Done
-// calls in the strategy and the fleet.
+// of the ctx it was routed with, or a panic inside Do; later calls do nothing, and
+// return when the lease is settled. No length of time settles it. Its methods are
+// safe for concurrent use, but a strategy's Record and a Flight do not call them.
+// The methods of a nil or zero Lease do nothing.
 type Lease struct {
 	router   *Router
 	ctx      context.Context
 	decision Decision
 	flight   Flight
-	exclude  []string // targets that Retry leaves out beside this one
-	attempt  int      // 1 for the first
-	sent     bool     // Sent was recorded
+	attempt  attempt
+	sent     bool // Sent was recorded
 
 	mu      sync.Mutex // serialises Record for this decision
 	unwatch func() bool
 	first   bool // the first token was seen
 	settled bool
 	outcome Outcome // once settled
+	expired bool    // settled by the end of ctx, because the attempt timed out
+	retried bool    // Retry was called
 }
+
+// attempt is which of a request's attempts a lease is for.
+type attempt struct {
+	n        int      // 1 for the first
+	exclude  []string // targets that were tried before, or are not wanted
+	lacked   bool     // one of those before was Lacking
+	inDo     bool     // Do settles it
+	assigned bool     // Assign chose the target
+}
+
+// zero reports whether l is nil or was not returned by a Router. Its methods do
+// nothing then.
+func (l *Lease) zero() bool { return l == nil || l.router == nil }
 
 // open lets the fleet choose with pick, which goes through sending, and counts
 // what was chosen. A lease that was not opened is not used.
@@ -41,17 +54,20 @@ func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
 	if trace.Routed != nil {
 		start = time.Now()
 	}
-	d, flight, err := l.choose(pick)
+	d, flight, waited, err := l.chooseOrWait(pick)
 	if err != nil {
 		if trace.NoTarget != nil {
 			trace.NoTarget(l.ctx, l.decision.Prompt, err)
+		}
+		if gone := context.Cause(l.ctx); waited > 0 && gone != nil {
+			err = gone
 		}
 		return nil, err
 	}
 	l.decision, l.flight = d, flight
 	if trace.Routed != nil {
 		l.guard(func() {
-			trace.Routed(l.ctx, RouteInfo{Decision: d, Attempt: l.attempt, Took: time.Since(start)})
+			trace.Routed(l.ctx, RouteInfo{Decision: d, Attempt: l.attempt.n, Took: time.Since(start) - waited, Waited: waited})
 		})
 	}
 	l.watch()
@@ -105,18 +121,29 @@ func (l *Lease) guard(f func()) {
 
 var errNoReturn = errors.New("router: send, or a Trace hook, did not return")
 
-// Decision returns what was chosen, and why.
-func (l *Lease) Decision() Decision { return l.decision }
+// Decision returns the choice and its reason; the zero Decision of a lease that is
+// nil or zero.
+func (l *Lease) Decision() Decision {
+	if l.zero() {
+		return Decision{}
+	}
+	return l.decision
+}
 
 // Attempt returns how many targets this request has been leased to, this one
-// included: 1 for a lease that Route returned.
-func (l *Lease) Attempt() int { return l.attempt }
+// included: 1 for a lease that Route returned, 0 if the lease is nil or zero.
+func (l *Lease) Attempt() int {
+	if l.zero() {
+		return 0
+	}
+	return l.attempt.n
+}
 
-// FirstToken tells that the first token of the reply was seen: the target's
+// FirstToken reports that the first token of the reply was seen: the target's
 // prefill is over and the request is not sent again. Calls after the first, or
 // after the lease was settled, do nothing.
 func (l *Lease) FirstToken() {
-	if l.firstToken() && l.router.opts.Trace.FirstToken != nil {
+	if !l.zero() && l.firstToken() && l.router.opts.Trace.FirstToken != nil {
 		l.router.opts.Trace.FirstToken(l.ctx, l.decision)
 	}
 }
@@ -133,13 +160,20 @@ func (l *Lease) firstToken() bool {
 	return true
 }
 
-// Done settles the lease with what became of the request. A Stage that is not
-// final is derived, as Do says. Calls after the first do nothing.
-func (l *Lease) Done(o Outcome) { l.settle(o) }
+// Done settles the lease with the request's outcome. A Stage that is not final is
+// derived, as Outcome.Settled has it. Calls after the first do nothing.
+func (l *Lease) Done(o Outcome) {
+	if !l.zero() {
+		l.settle(o)
+	}
+}
 
 // settle settles the lease once and reports whether it was this call.
-func (l *Lease) settle(o Outcome) bool {
-	first, ok := l.end(&o)
+func (l *Lease) settle(o Outcome) bool { return l.settleBy(o, false) }
+
+// settleBy is settle, by the end of the lease's ctx if ctxDone is set.
+func (l *Lease) settleBy(o Outcome, ctxDone bool) bool {
+	first, ok := l.end(&o, ctxDone)
 	if !ok {
 		return false
 	}
@@ -156,14 +190,19 @@ func (l *Lease) settle(o Outcome) bool {
 	return true
 }
 
-// end completes o and tells it to the fleet and the strategy, unless the lease
-// was settled before: then ok is false. first says that o brought the first
-// token.
-func (l *Lease) end(o *Outcome) (first, ok bool) {
+// end completes o and reports it to the fleet and the strategy, unless the lease
+// was settled before, or Do is to settle it: then ok is false. first says that o
+// brought the first token.
+func (l *Lease) end(o *Outcome, ctxDone bool) (first, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.settled {
+	if l.settled || ctxDone && l.attempt.inDo && l.first {
 		return false, false
+	}
+	l.expired = ctxDone && errors.Is(o.Err, ErrAttemptTimeout)
+	ended := context.Cause(l.ctx)
+	if l.attempt.inDo && l.first && o.Err == nil {
+		ended = nil // the client may have closed as soon as it had all of the reply
 	}
 	if o.SawToken() { // and did not say so before
 		first, l.first = !l.first, true
@@ -171,7 +210,7 @@ func (l *Lease) end(o *Outcome) (first, ok bool) {
 	if l.first {
 		o.NotSent = false
 	}
-	*o = o.settled(context.Cause(l.ctx))
+	*o = o.settled(ended)
 	l.settled, l.outcome = true, *o
 	// The counters first: they are right whatever the strategy does.
 	if first {
@@ -193,117 +232,6 @@ func (l *Lease) watch() {
 	l.mu.Lock() // the end of ctx waits until unwatch is there
 	defer l.mu.Unlock()
 	l.unwatch = context.AfterFunc(l.ctx, func() {
-		l.settle(Outcome{Err: context.Cause(l.ctx)})
+		l.settleBy(Outcome{Err: context.Cause(l.ctx)}, true)
 	})
-}
-
-// Retry settles the lease with o and, where another target might do better,
-// waits for the backoff and leases one that was not tried yet, for the life of
-// ctx. Otherwise it returns the last error, never a lease and an error both. A
-// request is sent again only where it was this call that settled the lease, o,
-// with its Stage derived, is Retryable, no first token was seen and
-// Options.Attempts is not reached.
-func (l *Lease) Retry(ctx context.Context, o Outcome) (*Lease, error) {
-	next, err := l.retry(ctx, o)
-	if next == nil && err == nil {
-		err = errors.New("router: nothing to retry: the request finished")
-	}
-	return next, err
-}
-
-// retry is Retry, but for a request that finished both results are nil.
-func (l *Lease) retry(ctx context.Context, o Outcome) (*Lease, error) {
-	settled := l.settle(o)
-	l.mu.Lock()
-	o, first := l.outcome, l.first
-	l.mu.Unlock()
-
-	last := failure(l.ctx, o)
-	if !settled || first || !o.Retryable() || l.attempt >= l.router.opts.Attempts {
-		return nil, last
-	}
-	wait := l.router.opts.wait(l.attempt, o.RetryAfter)
-	if f := l.router.opts.Trace.Retry; f != nil {
-		f(ctx, RetryInfo{Decision: l.decision, Outcome: o, Attempt: l.attempt, Wait: wait})
-	}
-	if err := sleep(ctx, wait); err != nil {
-		return nil, fmt.Errorf("%w (not sent again: %w)", last, err)
-	}
-	exclude := append(l.exclude, l.decision.Target.ID) // l.exclude is not used again
-	next, err := l.router.lease(ctx, l.decision.Prompt, exclude, l.attempt+1)
-	if err != nil {
-		return nil, last
-	}
-	return next, nil
-}
-
-// failure returns the error that a settled request with outcome o ended with,
-// nil where it finished without one.
-func failure(ctx context.Context, o Outcome) error {
-	switch {
-	case o.Err != nil:
-		return o.Err
-	case o.Stage == Finished:
-		return nil
-	case o.Stage == Canceled:
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		return context.Canceled
-	}
-	return &StatusError{Status: o.Status, RetryAfter: o.RetryAfter}
-}
-
-// StatusError is the error of a request that failed with an HTTP status and no
-// other error. It is returned by pointer.
-type StatusError struct {
-	Status     int           // 0 where there was none
-	RetryAfter time.Duration // what the target asked for; 0: nothing
-}
-
-// Error names the status.
-func (e *StatusError) Error() string {
-	if e.Status == 0 {
-		return "router: the target failed"
-	}
-	return fmt.Sprintf("router: the target answered with status %d", e.Status)
-}
-
-// wait returns how long to wait after the given attempt.
-func (o *Options) wait(attempt int, retryAfter time.Duration) time.Duration {
-	var wait time.Duration
-	if o.Backoff > 0 {
-		b := o.Backoff
-		for i := 1; i < attempt && b < o.MaxBackoff; i++ {
-			if b > o.MaxBackoff/2 { // doubling might overflow
-				b = o.MaxBackoff
-			} else {
-				b *= 2
-			}
-		}
-		b = min(b, o.MaxBackoff)
-		wait = b/2 + time.Duration(o.Rand()%uint64(b-b/2+1))
-	}
-	return max(wait, min(retryAfter, o.MaxRetryAfter))
-}
-
-// sleep waits for d or for ctx, and not at all where ctx cannot last that long.
-func sleep(ctx context.Context, d time.Duration) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	if d <= 0 {
-		return nil
-	}
-	if t, ok := ctx.Deadline(); ok && time.Until(t) < d {
-		return context.DeadlineExceeded
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -166,7 +166,7 @@ func (o Outcome) Retryable() bool {
 	case o.Status < 400:
 		return o.Status == 0 || o.Err != nil
 	}
-	return o.refused() || o.Lacking && o.mayLack()
+	return o.refused() || o.lacks()
 }
 
 // Blames reports whether o speaks against the target: it Failed, with no Status,
@@ -193,9 +193,9 @@ func (o Outcome) refused() bool {
 	return o.Status == 408 || o.Status == 429 || o.Status >= 500 && o.Status <= 599
 }
 
-// mayLack reports whether Status is one that Lacking is about.
-func (o Outcome) mayLack() bool {
-	return o.Status == 401 || o.Status == 403 || o.Status == 404
+// lacks reports whether o, which is final, is Lacking with a status that may be.
+func (o Outcome) lacks() bool {
+	return o.Stage == Failed && o.Lacking && (o.Status == 401 || o.Status == 403 || o.Status == 404)
 }
 
 // timedOut reports whether Err is a time-out of a request that may have been sent.

@@ -30,7 +30,8 @@ type Trace struct {
 type RouteInfo struct {
 	Decision Decision
 	Attempt  int           // 1 for the first target
-	Took     time.Duration // from the call to the counted choice, waiting for the fleet's lock included
+	Took     time.Duration // from the call to the counted choice, without Waited; with the time at the fleet's lock
+	Waited   time.Duration // for a target to be there (Options.Wait)
 }
 
 // RetryInfo is what Trace.Retry tells: how the attempt ended that is to be

@@ -24,7 +24,7 @@ func TestWaitExtremes(t *testing.T) {
 		for _, n := range []uint64{0, 1, math.MaxUint64, 1 << 63} {
 			o.Rand = func() uint64 { return n }
 			for _, attempt := range []int{1, 2, 3, 62, 63, 64, 65, 1000, math.MaxInt} {
-				got := o.wait(attempt, math.MinInt64)
+				got := o.backoff(attempt)
 				// The exact backoff, in floating point.
 				b := min(float64(o.Backoff)*math.Exp2(float64(attempt-1)), float64(o.MaxBackoff))
 				if f := float64(got); f < b/2-1 || f > b+1 || got > o.MaxBackoff {

@@ -1,0 +1,127 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// pick lets the strategy choose and holds it to what it was offered.
+func (r *Router) pick(ctx context.Context, p Prompt, targets []Target, exclude []string) (Decision, error) {
+	offered, ok := r.open(r.kept(targets, exclude))
+	if !ok {
+		return Decision{}, r.noTarget(targets, exclude)
+	}
+	d, err := r.strategy.Pick(ctx, p, offered)
+	if e, ok := err.(*NoTargetError); ok || err == ErrNoTarget {
+		// The strategy could count only what it was offered.
+		none := r.noTarget(targets, exclude)
+		if e != nil { // and what its filters ruled out
+			none.Excluded += e.Excluded
+			none.RetryAfter = e.RetryAfter
+		}
+		return Decision{}, none
+	}
+	if err != nil {
+		return Decision{}, err
+	}
+	at := -1
+	for i := range offered {
+		if offered[i].ID == d.Target.ID {
+			if offered[i].State == Ready {
+				return d, nil
+			}
+			at = i
+		}
+	}
+	if at < 0 {
+		return Decision{}, fmt.Errorf("router: the strategy picked target %q, which was not offered", d.Target.ID)
+	}
+	return Decision{}, fmt.Errorf("router: the strategy picked target %q, which is %v", d.Target.ID, offered[at].State)
+}
+
+// assigned is pick if the target is given.
+func (r *Router) assigned(ctx context.Context, p Prompt, targets []Target, id string) (Decision, error) {
+	i := slices.IndexFunc(targets, func(t Target) bool { return t.ID == id })
+	if i < 0 || r.rulesOut(&targets[i], nil) {
+		return Decision{}, &NoTargetError{Offered: len(targets), Excluded: len(targets)}
+	}
+	// Asked to choose among this one alone, the strategy finds the part that is
+	// cached there and gives the decision its memo.
+	only := [1]Target{targets[i]}
+	only[0].State = Ready
+	d, err := r.strategy.Pick(ctx, p, only[:])
+	if err != nil || d.Target.ID != id {
+		d = Decision{}
+	}
+	d.Target, d.Reason = targets[i], ReasonAssigned
+	return d, nil
+}
+
+// rulesOut reports whether t is not to be offered, whatever its state.
+func (r *Router) rulesOut(t *Target, exclude []string) bool {
+	return slices.Contains(exclude, t.ID) || r.keep != nil && !r.keep(*t)
+}
+
+// kept returns the targets that are not ruled out. It copies only if it must.
+func (r *Router) kept(targets []Target, exclude []string) []Target {
+	if len(exclude) == 0 && r.keep == nil {
+		return targets
+	}
+	kept := make([]Target, 0, len(targets))
+	for i := range targets {
+		if !r.rulesOut(&targets[i], exclude) {
+			kept = append(kept, targets[i])
+		}
+	}
+	return kept
+}
+
+// open returns the targets that Pick may see of those that were kept: all, or, if
+// none of them is Ready and FailOpen is set, copies of those that are not Draining
+// with State Ready. It reports false if Pick could choose none of them.
+func (r *Router) open(kept []Target) ([]Target, bool) {
+	for i := range kept {
+		if kept[i].State == Ready {
+			return kept, true
+		}
+	}
+	if !r.opts.FailOpen {
+		return nil, false
+	}
+	open := make([]Target, 0, len(kept))
+	for _, t := range kept {
+		if t.State != Draining {
+			t.State = Ready
+			open = append(open, t)
+		}
+	}
+	return open, len(open) > 0
+}
+
+// noTarget counts why none of targets was picked.
+func (r *Router) noTarget(targets []Target, exclude []string) *NoTargetError {
+	e := &NoTargetError{Offered: len(targets)}
+	for i := range targets {
+		if r.rulesOut(&targets[i], exclude) {
+			e.Excluded++
+		} else if targets[i].State != Ready {
+			e.NotReady++
+		}
+	}
+	return e
+}
+
+// look shows f the fleet's targets and has the fleet count nothing.
+func (r *Router) look(ctx context.Context, f func([]Target)) error {
+	seen := errors.New("router: only looking")
+	_, _, err := r.fleet.Choose(ctx, func(targets []Target) (Decision, error) {
+		f(targets)
+		return Decision{}, seen
+	})
+	if errors.Is(err, seen) {
+		return nil
+	}
+	return err
+}
