@@ -11,7 +11,7 @@ SHIPPED   = . $(filter-out tools,$(NESTED))
 # Whose tests subscribe to KV events, and are run once more with libzmq's reader.
 LIBZMQ    = ./kvindex/zmqsub ./config ./examples/gateway
 
-.PHONY: demo test check bench peers live soak race fuzz norace check-builds tools deps licenses
+.PHONY: demo test check bench peers live soak race fuzz norace check-builds tools deps licenses release
 
 demo:
 	CGO_ENABLED=0 $(GO) run ./examples/gateway -demo
@@ -28,7 +28,7 @@ deps:
 
 tools:
 	@$(GO) -C tools build -o $(BIN)/ honnef.co/go/tools/cmd/staticcheck golang.org/x/vuln/cmd/govulncheck \
-	  golang.org/x/exp/cmd/apidiff ./apicheck ./licenses ./vulncheck
+	  golang.org/x/exp/cmd/apidiff ./apicheck ./licenses ./release ./vulncheck
 
 check: deps tools
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
@@ -46,6 +46,12 @@ check: deps tools
 # Every command of the README and the guide, from an empty build cache and without a C compiler: a minute or two.
 check-builds:
 	WARMROUTE_BUILDS=1 $(GO) test -count=1 -timeout 20m -run '^TestBuilds$$' ./docs
+
+# Tags all modules at a version: make release VERSION=v0.1.0; see RELEASING.md.
+release: tools
+	$(BIN)/release -n $(VERSION)
+	$(MAKE) test
+	$(BIN)/release $(VERSION)
 
 # Writes LICENSES.md, when a module was added or has gone.
 licenses: tools
