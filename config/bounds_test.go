@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// maxFile is the size of a file that is too long, but for its last bytes.
+const maxFile = 4 << 20
+
 // A fleet of 1,000 is well within the bounds.
 func TestThousandReplicas(t *testing.T) {
 	var b strings.Builder
@@ -36,7 +39,7 @@ func TestHostile(t *testing.T) {
 	repeat := func(n int, f string) string {
 		var b strings.Builder
 		for i := range n {
-			if b.Len() > maxSize {
+			if b.Len() > maxFile {
 				break
 			}
 			fmt.Fprintf(&b, f, i)
@@ -58,8 +61,8 @@ func TestHostile(t *testing.T) {
 		"unknown":         "[[providers]]\n" + repeat(2000, "nama%d=1\n"),
 		"many targets": repeat(3000, "[[providers]]\nname='provider-%d'\napi_base='http://a'\n") + "[[routes]]\nmodel='m'\n" +
 			repeat(3000, "[[routes.targets]]\nprovider='prowider-%d'\n"),
-		"too long": strings.Repeat("#\n", maxSize),
-		"one line": "[[providers]]\nname = \"" + strings.Repeat("x", maxSize-100) + "\"\n",
+		"too long": strings.Repeat("#\n", maxFile),
+		"one line": "[[providers]]\nname = \"" + strings.Repeat("x", maxFile-100) + "\"\n",
 		"nothing":  string(bytes.Repeat([]byte{0}, 1<<20)),
 	} {
 		start := time.Now()
@@ -88,7 +91,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			ps := problems(err)
 			if len(ps) == 0 {
-				t.Fatalf("%v is no *Error", err)
+				t.Fatalf("%v is no *file.Error", err)
 			}
 			lines := strings.Split(s, "\n")
 			for _, p := range ps {

@@ -1,25 +1,26 @@
 // Package config makes running routers of a TOML file.
 //
-// [Load] reads a file and tells everything that is wrong with it at once, each
-// with its line and column. [Build] makes a [Gateway] of it: a router for each
-// route, found by the model that a request names, over one fleet whose counters
-// and health all routes share. [Gateway.Reload] puts another file in its place
-// without losing a request or what was learned.
+// [Load] reads a file and reports everything that is wrong with it at once, each
+// problem with its line and column: that half is package file, whose File describes
+// what can be configured. [Build] makes a [Gateway] of it: a router for each route,
+// found by the model that a request names, over one fleet whose counters and health all
+// routes share. [Gateway.Run] starts it, and [Gateway.Reload] puts another file in its
+// place without losing a request or what was learned.
 //
-// The file is described by [File]; router.example.toml beside the source has every
-// key. There are no secrets in it: keys that end in _env name environment variables.
+// router.example.toml beside the source has every key. There are no secrets in a file:
+// keys that end in _env name environment variables.
 //
-// The package needs no ZeroMQ. Who wants KV events passes a subscriber in
+// The package needs no ZeroMQ. A host that wants KV events passes a subscriber in
 // [Options], which kvindex/zmqsub has.
 package config
 
 import (
 	"context"
-	"os"
-	"reflect"
+	"fmt"
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
@@ -27,25 +28,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// Options are what a file cannot say. The zero Options work: without KV events,
-// logs and hooks, with the environment of the process.
+// Options are the part of a configuration that stands in no file. The zero Options
+// work: without KV events, logs and hooks, with the environment of the process.
 type Options struct {
-	// Strategies are the caller's own, by the name that the file uses, beside or
-	// instead of the library's. Names of a route's own keys are an error.
-	Strategies map[string]Strategy
-	// Subscribe makes what follows one engine's KV events. It starts nothing. nil:
-	// KV events are not read, and the file's kv_events get a warning.
+	// Strategies are the caller's own, by the name that the file uses, in addition to
+	// or in place of those that [file.Strategies] returns. A name that is one of a
+	// route's own keys is an error.
+	Strategies map[string]file.Strategy
+	// Subscribe returns a Runner that follows one engine's KV events. It starts nothing.
+	// nil: KV events are not read, and the file's kv_events get a warning.
 	Subscribe func(Subscription) (Runner, error)
 	// LookupEnv finds environment variables; nil means os.LookupEnv.
 	LookupEnv func(string) (string, bool)
-	// Logger is told of reloads, of subscriptions that end and of LMCaches that
-	// change; nil: nobody.
+	// Logger gets reloads, subscriptions that end and LMCaches that change; nil: no log.
 	Logger *zap.Logger
 	// Trace returns the hooks of a route's Router; nil means none.
 	Trace func(route string) router.Trace
-	// Reloaded is told of every reload by [Gateway.ReloadFile] and [Gateway.Watch]: the
-	// file now in place, or why it was not put there; nil: nobody.
-	Reloaded func(f *File, err error)
+	// Reloaded is called after every reload by [Gateway.ReloadFile] and [Gateway.Watch],
+	// with the file that is in place now, or with the reason why it is not; may be nil.
+	Reloaded func(f *file.File, err error)
 	// View are hooks of the fleet, LMCache those of its poller. Their hooks must not
 	// call Reload.
 	View    loadview.Trace
@@ -55,13 +56,13 @@ type Options struct {
 	Rand func() uint64
 }
 
-// Runner is what runs until its ctx is done.
+// Runner runs until its ctx is done.
 type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// Subscription is one engine, or one data-parallel rank, whose KV events are to
-// be put into Index under ID, until Run's ctx is done.
+// Subscription is one engine, or one data-parallel rank, whose KV events a Runner puts
+// into Index under ID.
 type Subscription struct {
 	ID string
 	// Ranks are the targets of a stream that several ranks share, rank 0 first; ID is
@@ -75,58 +76,24 @@ type Subscription struct {
 	Logger           *zap.Logger   // may be nil
 }
 
-// Load reads and checks the file at path; see [Parse]. A file that cannot be read
-// is an error of package os.
-func Load(path string, o Options) (*File, error) {
-	data, err := read(path)
-	if err != nil {
-		return nil, err
-	}
-	return parseFile(path, data, o)
+// Load reads and checks the file at path; see [file.Load].
+func Load(path string, o Options) (*file.File, error) { return file.Load(path, o.file()) }
+
+// Parse reads and checks a file's contents; see [file.Parse].
+func Parse(data []byte, o Options) (*file.File, error) { return file.Parse("", data, o.file()) }
+
+// file returns the part of o that a file is read with.
+func (o Options) file() file.Options {
+	return file.Options{Strategies: o.Strategies, LookupEnv: o.LookupEnv, KVEvents: o.Subscribe != nil}
 }
 
-// Parse reads and checks a file's contents, with the strategies, the environment
-// and the abilities that o has. Its error is an [*Error] with all problems, or one
-// about o. The file's size, depth and number of keys are bounded.
-func Parse(data []byte, o Options) (*File, error) { return parseFile("", data, o) }
-
-func parseFile(name string, data []byte, o Options) (*File, error) {
-	makers, err := o.makers()
-	if err != nil {
-		return nil, err
+// env returns the value of the environment variable that the file names at key.
+func (o Options) env(key, name string) (string, error) {
+	value, ok := o.file().Env(name)
+	if !ok {
+		return "", fmt.Errorf("config: %s names an environment variable that is not set", key)
 	}
-	s, p := parse(data)
-	if p != nil {
-		return nil, &Error{Name: name, Problems: []Problem{*p}}
-	}
-	d := &decoder{source: s, makers: makers, bad: make(map[string]bool)}
-	f := &File{name: name, data: data}
-	d.table("", s.tree, reflect.ValueOf(f).Elem())
-	c := checker{decoder: d, file: f, options: o}
-	c.check()
-	if len(d.problems) > 0 {
-		return nil, &Error{Name: name, Problems: sortProblems(d.problems)}
-	}
-	f.resolve(makers)
-	f.Warnings = sortProblems(d.warnings)
-	return f, nil
-}
-
-// Policy returns the file's egress policy.
-func (f *File) Policy() egress.Policy {
-	return egress.Policy{
-		AllowLinkLocal: !f.Egress.BlockLinkLocal,
-		BlockLoopback:  f.Egress.BlockLoopback,
-		BlockPrivate:   f.Egress.BlockPrivate,
-		AllowHosts:     f.Egress.AllowHosts,
-	}
+	return value, nil
 }
 
 func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-func (o Options) env(name string) (string, bool) {
-	if o.LookupEnv != nil {
-		return o.LookupEnv(name)
-	}
-	return os.LookupEnv(name)
-}

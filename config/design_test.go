@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 )
 
 // The file of the design's section on it, as it is there.
@@ -39,15 +40,15 @@ weight = 2
 
 func TestDesignFile(t *testing.T) {
 	f := mustParse(t, designFile, options())
-	want := &Provider{
+	want := &file.Provider{
 		Name: "vllm-1", Kind: "openai_compatible", APIBase: "http://localhost:8001", Ranks: 1,
-		KVEvents: &KVEvents{Endpoint: "tcp://vllm-1:5557", Topic: "kv-events", MaxBlocks: 1_000_000, StaleSecs: 30},
-		LMCache:  &LMCache{Endpoint: "http://vllm-1:8100/occupancy", Kind: "auto", RefreshSecs: 2, StaleSecs: 10, TimeoutSecs: 2, Watermark: 0.6},
+		KVEvents: &file.KVEvents{Endpoint: "tcp://vllm-1:5557", Topic: "kv-events", MaxBlocks: 1_000_000, StaleSecs: 30},
+		LMCache:  &file.LMCache{Endpoint: "http://vllm-1:8100/occupancy", Kind: "auto", RefreshSecs: 2, StaleSecs: 10, TimeoutSecs: 2, Watermark: 0.6},
 	}
 	if d := cmp.Diff(want, &f.Providers[0]); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(MetricsScrape{Enabled: true, IntervalSecs: 5, TimeoutSecs: 2, Path: "/metrics"}, f.MetricsScrape); d != "" {
+	if d := cmp.Diff(file.MetricsScrape{Enabled: true, IntervalSecs: 5, TimeoutSecs: 2, Path: "/metrics"}, f.MetricsScrape); d != "" {
 		t.Error(d)
 	}
 	if !f.Egress.BlockLinkLocal || f.Egress.BlockLoopback || f.Egress.BlockPrivate {

@@ -48,26 +48,3 @@ model = "meta-llama/Llama-3.1-8B-Instruct"
 	// vllm-1 http://vllm-1:8000 meta-llama/Llama-3.1-8B-Instruct
 	// <nil>
 }
-
-func ExampleParse() {
-	_, err := config.Parse([]byte(`
-[[providers]]
-name = "vllm-1"
-api_base = "http://169.254.169.254"
-
-[[routes]]
-model = "llama"
-strategy = "cash_aware"
-[[routes.targets]]
-provider = "vlm-1"
-wieght = 0
-`), config.Options{})
-	for _, p := range err.(*config.Error).Problems {
-		fmt.Println(p)
-	}
-	// Output:
-	// 4:12: providers[0].api_base: http://169.254.169.254 is denied: 169.254.169.254 is cloud metadata or link-local (169.254.0.0/16); AllowLinkLocal (block_link_local = false) allows all of these, AllowHosts (allow_hosts) this host alone
-	// 8:12: routes[0].strategy: "cash_aware" is not known; did you mean "cache_aware"?
-	// 10:12: routes[0].targets[0].provider: there is no provider "vlm-1"; did you mean "vllm-1"?
-	// 11:1: routes[0].targets[0].wieght: unknown key; did you mean "weight"?
-}

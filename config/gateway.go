@@ -2,26 +2,22 @@ package config
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/armon/go-radix"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
 )
 
-// Gateway is the running form of a File: a router for each route, and what they
-// share. It is safe for concurrent use and starts no goroutine before Run. Make
-// one with [Build].
+// Gateway is the running form of a file: a router for each route over one fleet. It is
+// safe for concurrent use and starts no goroutine before Run. Make one with [Build].
 type Gateway struct {
 	options Options
-	makers  map[string]Strategy
 	view    *loadview.View
 	poller  *lmcache.Poller
 	now     atomic.Pointer[state]
@@ -32,44 +28,56 @@ type Gateway struct {
 	run       context.Context // Run's; nil while it does not run
 }
 
-// A state is what one file made. It is not changed once it is in place.
-type state struct {
-	file    *File
-	routes  map[string]*route // by Route.Model
-	exact   map[string]*entry
-	prefix  *radix.Tree // of *entry, by what comes before the *
-	models  []Model
-	members []loadview.Member
-	index   *kvindex.Index
-	blocks  int // that the index was made for
-	subs    map[subscription]bool
-	bases   map[string]string // where each target is, by ID
-
-	providers       map[string]*Provider
-	indexed, polled map[string]bool // the providers whose events and occupancies a route reads
+// Build makes a Gateway of a file. It connects to nothing: that is done by Run.
+func Build(f *file.File, o Options) (*Gateway, error) {
+	if err := o.file().Validate(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{options: o, leaving: make(map[string]departure), subs: make(map[subscription]*running)}
+	view := viewConfig(f, o)
+	view.Trace.Forget = func(id string) {
+		g.forget(id)
+		if o.View.Forget != nil {
+			o.View.Forget(id)
+		}
+	}
+	var err error
+	if g.view, err = loadview.New(view); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	g.poller, err = lmcache.New(lmcache.Config{Egress: f.Policy(), Logger: o.Logger, Trace: o.LMCache, Rand: o.Rand})
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if err := g.replace(f); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
-// A route is a Router and what it is made of.
-type route struct {
-	name     string
-	router   *router.Router
-	strategy router.Strategy
-	by       string // the strategy's name
-	settings any    // as the file has them
-	memory   memory
-	fleet    *fleet
-	offers   []offer
-	failover router.Options
-	source   *TokenSource
-	rewrites bool // every target has its own name for the model
+// viewConfig returns the fleet's Config by the file.
+func viewConfig(f *file.File, o Options) loadview.Config {
+	c := f.Health
+	c.Scrape = loadview.Scrape{Interval: secs(f.MetricsScrape.IntervalSecs), Timeout: secs(f.MetricsScrape.TimeoutSecs)}
+	c.Probe = loadview.Probe{
+		Interval: secs(f.HealthProbe.IntervalSecs), Timeout: secs(f.HealthProbe.TimeoutSecs),
+		Failures: f.HealthProbe.Failures, Successes: f.HealthProbe.Successes,
+	}
+	c.Egress, c.Trace, c.Rand = f.Policy(), o.View, o.Rand
+	return c
 }
 
-// An entry is one name, or pattern, of a route.
-type entry struct {
-	route   *route
-	model   string // the scope's; "": what the request names
-	adapter string
-	alias   bool
+// forget passes on that a target is gone or its cache is.
+func (g *Gateway) forget(id string) {
+	if s := g.now.Load(); s != nil {
+		for _, r := range s.routes {
+			if f, ok := r.strategy.(router.Forgetter); ok {
+				f.Forget(id)
+			}
+		}
+	}
 }
 
 // Model is one name that requests can use.
@@ -90,7 +98,7 @@ type Match struct {
 	// are to be. They separate caches and are not what is sent: see Rewrite.
 	Requested, Model, Adapter string
 	// TokenSource is nil where the route has none.
-	TokenSource *TokenSource
+	TokenSource *file.TokenSource
 	// Strategy is the strategy's name in the file.
 	Strategy string
 
@@ -122,69 +130,13 @@ func (m Match) Rewrite(t router.Target) string {
 	return m.Requested
 }
 
-// Build makes a Gateway of a file. It connects to nothing: that is Run's.
-func Build(f *File, o Options) (*Gateway, error) {
-	makers, err := o.makers()
-	if err != nil {
-		return nil, err
-	}
-	g := &Gateway{options: o, makers: makers, leaving: make(map[string]departure), subs: make(map[subscription]*running)}
-	hooks := o
-	hooks.View.Forget = func(id string) {
-		g.forget(id)
-		if o.View.Forget != nil {
-			o.View.Forget(id)
-		}
-	}
-	if g.view, err = loadview.New(viewConfig(f, hooks)); err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
-	g.poller, err = lmcache.New(lmcache.Config{Egress: f.Policy(), Logger: o.Logger, Trace: o.LMCache, Rand: o.Rand})
-	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
-	g.reloading.Lock()
-	defer g.reloading.Unlock()
-	if err := g.replace(f); err != nil {
-		return nil, err
-	}
-	return g, nil
-}
-
-// viewConfig is the fleet's Config by the file.
-func viewConfig(f *File, o Options) loadview.Config {
-	c := f.Health
-	c.Scrape = loadview.Scrape{Interval: secs(f.MetricsScrape.IntervalSecs), Timeout: secs(f.MetricsScrape.TimeoutSecs)}
-	c.Probe = loadview.Probe{
-		Interval: secs(f.HealthProbe.IntervalSecs), Timeout: secs(f.HealthProbe.TimeoutSecs),
-		Failures: f.HealthProbe.Failures, Successes: f.HealthProbe.Successes,
-	}
-	c.Egress, c.Trace, c.Rand = f.Policy(), o.View, o.Rand
-	return c
-}
-
-// forget passes on that a target is gone or its cache is.
-func (g *Gateway) forget(id string) {
-	if s := g.now.Load(); s != nil {
-		for _, r := range s.routes {
-			if f, ok := r.strategy.(router.Forgetter); ok {
-				f.Forget(id)
-			}
-		}
-	}
-}
-
 // Route finds the route of a model that a request names: by its exact name (a
 // model, an alias or an adapter), else by the longest pattern that fits. It is
 // false where there is none.
 func (g *Gateway) Route(model string) (Match, bool) {
-	s := g.now.Load()
-	e, ok := s.exact[model]
-	if !ok {
-		_, v, found := s.prefix.LongestPrefix(model)
-		if e, ok = v.(*entry); !found || !ok {
-			return Match{}, false
-		}
+	e := g.now.Load().find(model)
+	if e == nil {
+		return Match{}, false
 	}
 	r := e.route
 	m := Match{
@@ -205,7 +157,7 @@ func (g *Gateway) Route(model string) (Match, bool) {
 func (g *Gateway) Models() []Model { return append([]Model(nil), g.now.Load().models...) }
 
 // File returns the file in place.
-func (g *Gateway) File() *File { return g.now.Load().file }
+func (g *Gateway) File() *file.File { return g.now.Load().file }
 
 // View returns the fleet, for pages and metrics. Its members are the Gateway's.
 func (g *Gateway) View() *loadview.View { return g.view }
@@ -224,12 +176,3 @@ func (g *Gateway) Strategy(model string) router.Strategy {
 	}
 	return nil
 }
-
-// A departure is a member on its way out.
-type departure struct {
-	member loadview.Member
-	since  time.Time
-}
-
-// errRunning is what a second Run gets.
-var errRunning = errors.New("config: the Gateway runs already")

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 )
 
 const two = `
@@ -27,29 +27,6 @@ strategy = "cache_aware"
 targets = [{ provider = "vllm-1" }, { provider = "vllm-2" }]
 `
 
-// The strategies that a file can name. Options.Strategies adds one's own.
-func ExampleStrategies() {
-	var names []string
-	for name := range config.Strategies() {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		fmt.Println(n)
-	}
-	// Output:
-	// cache_aware
-	// consistent_hash
-	// least_load
-	// least_work
-	// lmcache_aware
-	// pipeline
-	// power_of_two
-	// precise_cache_aware
-	// random
-	// round_robin
-}
-
 // From a file to a running gateway, which follows the file from then on. What was
 // learned about the targets that stay is kept.
 func ExampleGateway_Watch() {
@@ -64,7 +41,7 @@ func ExampleGateway_Watch() {
 	}
 
 	reloaded := make(chan error, 1)
-	o := config.Options{Reloaded: func(_ *config.File, err error) { reloaded <- err }}
+	o := config.Options{Reloaded: func(_ *file.File, err error) { reloaded <- err }}
 	f, err := config.Load(path, o)
 	if err != nil {
 		panic(err)
@@ -138,4 +115,27 @@ func ExampleGateway_ReloadFile() {
 	// true
 	// config: a change of [health] needs a restart; nothing was changed
 	// 1 vllm-1
+}
+
+// The parts of a Gateway that a page for operators shows.
+func ExampleGateway_View() {
+	f, err := config.Parse([]byte(two), config.Options{})
+	if err != nil {
+		panic(err)
+	}
+	g, err := config.Build(f, config.Options{})
+	if err != nil {
+		panic(err)
+	}
+	for _, s := range g.View().Snapshot() {
+		fmt.Println(s.Target.ID, s.Target.State)
+	}
+	s, ok := g.Strategy("llama").(interface{ Forget(id string) })
+	fmt.Println(s != nil, ok)
+	fmt.Println(g.Index() == nil, len(g.LMCache().Snapshot())) // no kv_events, no lmcache
+	// Output:
+	// vllm-1 ready
+	// vllm-2 ready
+	// true true
+	// true 0
 }

@@ -3,9 +3,11 @@ package config
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 )
 
 // env is the environment of tests.
@@ -31,7 +33,7 @@ func options() Options {
 	}
 }
 
-func mustParse(t testing.TB, text string, o Options) *File {
+func mustParse(t testing.TB, text string, o Options) *file.File {
 	t.Helper()
 	f, err := Parse([]byte(text), o)
 	if err != nil {
@@ -71,8 +73,8 @@ func serve(t testing.TB, g *Gateway, model string, p router.Prompt) string {
 	return l.Decision().Target.ID
 }
 
-func problems(err error) []Problem {
-	var e *Error
+func problems(err error) []file.Problem {
+	var e *file.Error
 	if errors.As(err, &e) {
 		return e.Problems
 	}
@@ -80,3 +82,12 @@ func problems(err error) []Problem {
 }
 
 func promptOf(text string) router.Prompt { return router.Prompt{Text: text} }
+
+func exampleText(t testing.TB) string {
+	t.Helper()
+	data, err := os.ReadFile("router.example.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

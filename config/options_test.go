@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/strategy/leastload"
 )
 
@@ -28,7 +29,7 @@ func (f first) Pick(_ context.Context, p router.Prompt, ts []router.Target) (rou
 
 func TestOwnStrategy(t *testing.T) {
 	o := options()
-	o.Strategies = map[string]Strategy{"first": {
+	o.Strategies = map[string]file.Strategy{"first": {
 		Config: func() any { return new(greeting) },
 		New: func(cfg any) (router.Strategy, error) {
 			least, err := leastload.New(leastload.Config{})
@@ -46,7 +47,7 @@ func TestOwnStrategy(t *testing.T) {
 	if d := l.Decision(); d.Target.ID != "b" || d.Reason != "hi" || m.Strategy != "first" {
 		t.Errorf("%+v", d)
 	}
-	if out := g.File().Effective(); !strings.Contains(out, "[routes.first]\ngreeting = \"hi\"") {
+	if out := g.File().Effective(); !strings.Contains(out, "[routes.first]\ngreeting = 'hi'") {
 		t.Error(out)
 	}
 	mustBuild(t, fileOf("bare", "", "a"), o)
@@ -56,22 +57,22 @@ func TestOwnStrategy(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "targets", "model", "failover"} {
-		o.Strategies = map[string]Strategy{name: o.Strategies["bare"]}
+		o.Strategies = map[string]file.Strategy{name: o.Strategies["bare"]}
 		if _, err := Parse([]byte(designFile), o); err == nil || !strings.Contains(err.Error(), "Options.Strategies") {
 			t.Errorf("%q: %v", name, err)
 		}
-		if _, err := Build(&File{}, o); err == nil {
+		if _, err := Build(&file.File{}, o); err == nil {
 			t.Errorf("%q is no strategy's name", name)
 		}
 	}
 }
 
-// A secret that went away between Parse and Build is an error that names it.
+// A secret that went away between Parse and Build is an error that names its key.
 func TestSecretGone(t *testing.T) {
 	f := mustParse(t, routesFile, options())
 	o := options()
 	o.LookupEnv = env(nil)
-	if _, err := Build(f, o); err == nil || !strings.Contains(err.Error(), "TEAM") && !strings.Contains(err.Error(), "KEY") {
+	if _, err := Build(f, o); err == nil || !strings.Contains(err.Error(), "providers[0].") {
 		t.Errorf("%v", err)
 	}
 }

@@ -3,13 +3,12 @@ package config
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/loadview"
-	"go.uber.org/zap"
 )
 
 // grace is how long a target that left the file is still there for requests that
@@ -39,7 +38,7 @@ func (e *RestartError) Error() string {
 // finishes what it has and is then forgotten.
 //
 // Where Run runs, Reload waits until subscriptions that are not in f have ended.
-func (g *Gateway) Reload(f *File) error {
+func (g *Gateway) Reload(f *file.File) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	if what := restart(g.now.Load().file, f); len(what) > 0 {
@@ -48,40 +47,10 @@ func (g *Gateway) Reload(f *File) error {
 	return g.replace(f)
 }
 
-// ReloadFile reads the file at path and puts it in place. It logs what came of it,
-// and warnings, and tells Options.Reloaded. On SIGHUP it is what to call.
-func (g *Gateway) ReloadFile(path string) error {
-	f, err := Load(path, g.options)
-	if err == nil {
-		err = g.Reload(f)
-	}
-	g.tell(path, f, err)
-	return err
-}
-
-func (g *Gateway) tell(path string, f *File, err error) {
-	log := g.options.Logger
-	if log == nil {
-		log = zap.NewNop()
-	}
-	if err != nil {
-		log.Error("the configuration stays as it was", zap.String("file", path), zap.Error(err))
-		f = nil
-	} else {
-		for _, w := range f.Warnings {
-			log.Warn("configuration", zap.String("file", path), zap.Stringer("warning", w))
-		}
-		log.Info("the configuration is in place", zap.String("file", path), zap.Int("routes", len(f.Routes)), zap.Int("providers", len(f.Providers)))
-	}
-	if g.options.Reloaded != nil {
-		g.options.Reloaded(f, err)
-	}
-}
-
 // restart returns the tables that differ and cannot be changed.
-func restart(a, b *File) []string {
+func restart(a, b *file.File) []string {
 	var ts []string
-	if !reflect.DeepEqual(a.Egress, b.Egress) {
+	if !file.Same(a.Egress, b.Egress) {
 		ts = append(ts, "egress")
 	}
 	va, vb := viewConfig(a, Options{}), viewConfig(b, Options{})
@@ -91,20 +60,16 @@ func restart(a, b *File) []string {
 	if va.Probe != vb.Probe {
 		ts = append(ts, "health_probe")
 	}
-	if !reflect.DeepEqual(a.Health, b.Health) {
+	if !file.Same(a.Health, b.Health) {
 		ts = append(ts, "health")
 	}
 	return ts
 }
 
 // replace does what Reload says. The lock is held.
-func (g *Gateway) replace(f *File) error {
+func (g *Gateway) replace(f *file.File) error {
 	old := g.now.Load()
-	s, err := g.make(f, old)
-	if err != nil {
-		return err
-	}
-	caches, err := g.caches(f, s)
+	s, err := g.build(f, old)
 	if err != nil {
 		return err
 	}
@@ -125,7 +90,7 @@ func (g *Gateway) replace(f *File) error {
 	if err := g.view.Set(members); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
-	if err := g.poller.Set(caches); err != nil {
+	if err := g.poller.Set(s.caches); err != nil {
 		err = fmt.Errorf("config: %w", err)
 		if old != nil {
 			before, _ := g.departed(old.members, g.leaving)
@@ -145,6 +110,12 @@ func (g *Gateway) replace(f *File) error {
 		g.subscribe(s)
 	}
 	return nil
+}
+
+// A departure is a member on its way out.
+type departure struct {
+	member loadview.Member
+	since  time.Time
 }
 
 // departed returns the members with those of leaving that still have something to

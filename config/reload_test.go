@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 )
 
 // fileOf makes a file of one route "m" over providers.
@@ -182,7 +183,7 @@ func TestReloadFile(t *testing.T) {
 	}
 	var told []error
 	o := options()
-	o.Reloaded = func(f *File, err error) {
+	o.Reloaded = func(f *file.File, err error) {
 		if told = append(told, err); (f == nil) != (err != nil) {
 			t.Errorf("%v with %v", f, err)
 		}

@@ -1,40 +1,19 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"sync"
 	"time"
 
-	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/config/file"
 	"go.uber.org/zap"
 )
 
-// A subscription is what tells one from another.
-type subscription struct {
-	id, endpoint, replay, topic string
-	ranks                       int // that share the stream; 0: there is one
-	stale                       time.Duration
-	index                       *kvindex.Index
-}
+// errRunning is the error of a second Run.
+var errRunning = errors.New("config: the Gateway runs already")
 
-// targets are the IDs that the stream tells of.
-func (s subscription) targets() []string {
-	if s.ranks == 0 {
-		return []string{s.id}
-	}
-	ids := make([]string, s.ranks)
-	for i := range ids {
-		ids[i] = rankID(s.id, i)
-	}
-	return ids
-}
-
-// running is one that is followed.
+// running is a subscription that is followed.
 type running struct {
 	stop context.CancelFunc
 	done chan struct{}
@@ -139,7 +118,7 @@ const (
 )
 
 // follow keeps one subscription going.
-func (g *Gateway) follow(ctx context.Context, sub subscription, f *File, done chan struct{}) {
+func (g *Gateway) follow(ctx context.Context, sub subscription, f *file.File, done chan struct{}) {
 	defer close(done)
 	var ranks []string
 	if sub.ranks > 0 {
@@ -165,66 +144,4 @@ func (g *Gateway) follow(ctx context.Context, sub subscription, f *File, done ch
 		case <-time.After(wait):
 		}
 	}
-}
-
-// Watch looks at the file at path every so often (0 means 2 s) and puts it in place
-// when its contents have changed and were the same twice, until ctx is done, whose
-// error it returns. What comes of it is told as by ReloadFile; a file that cannot be
-// put in place is told of once and tried again when it changes.
-//
-// It reads the contents because that needs nothing of the file system: a file that is
-// replaced by a rename, the swapped links of a Kubernetes ConfigMap and a network
-// share are all alike.
-func (g *Gateway) Watch(ctx context.Context, path string, every time.Duration) error {
-	if every <= 0 {
-		every = 2 * time.Second
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	tried, seen := g.File().data, g.File().data
-	gone, changed := false, false // changed: it was another than tried since then
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-		data, err := read(path)
-		if err != nil {
-			if !gone {
-				g.tell(path, nil, err)
-			}
-			gone, seen = true, nil
-			continue
-		}
-		gone = false
-		settled := bytes.Equal(data, seen)
-		seen = data
-		changed = changed || !bytes.Equal(data, tried)
-		if !settled || !changed {
-			continue
-		}
-		tried, changed = data, false
-		if bytes.Equal(data, g.File().data) {
-			continue // a SIGHUP was quicker, or a change was taken back
-		}
-		f, err := parseFile(path, data, g.options)
-		if err == nil {
-			err = g.Reload(f)
-		}
-		g.tell(path, f, err)
-	}
-}
-
-// read reads a file, one byte more than it may have at the most.
-func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
-	return data, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/kvindex"
 )
 
@@ -317,7 +318,7 @@ func TestWatch(t *testing.T) {
 	path := filepath.Join(dir, "router.toml")
 	told := make(chan error, 100)
 	o := options()
-	o.Reloaded = func(_ *File, err error) { told <- err }
+	o.Reloaded = func(_ *file.File, err error) { told <- err }
 	f, err := Load(path, o)
 	if err != nil {
 		t.Fatal(err)
@@ -387,7 +388,7 @@ func TestWatchSeesAFileAgain(t *testing.T) {
 		write(one)
 		o := options()
 		told := 0
-		o.Reloaded = func(*File, error) { told++ }
+		o.Reloaded = func(*file.File, error) { told++ }
 		f, err := Load(path, o)
 		if err != nil {
 			t.Fatal(err)

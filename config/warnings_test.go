@@ -98,7 +98,7 @@ func TestTokenSourceImpliesText(t *testing.T) {
 		"[routes.token_source]\n[routes.precise_cache_aware]\nworth_requests=9\n":      "text",
 	} {
 		f := mustParse(t, base+text, options())
-		if out := f.Effective(); !strings.Contains(out, "fallback = \""+want+"\"") {
+		if out := f.Effective(); !strings.Contains(out, "fallback = '"+want+"'") {
 			t.Errorf("%q:\n%s", text, out)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
@@ -117,7 +118,7 @@ func TestCheck(t *testing.T) {
 		stderr []string // parts of it; none: it is empty
 	}{
 		{"a good file", []string{"-config", good, "-check"}, 0, "attempts = 3\n", nil},
-		{"two dashes", []string{"--config", good, "--check"}, 0, "strategy = \"round_robin\"\n", nil},
+		{"two dashes", []string{"--config", good, "--check"}, 0, "strategy = 'round_robin'\n", nil},
 		{"warnings", []string{"-config", warned, "-check"}, 0, "lmcache_aware", []string{warned + ":6:1: warning: routes[0].strategy: no provider"}},
 		{"warnings, strict", []string{"-config", warned, "-check", "-strict"}, 2, "", []string{warned + ":6:1: warning: ", "-strict"}},
 		{"good, strict", []string{"-config", good, "-check", "-strict"}, 0, "round_robin", nil},
@@ -167,7 +168,7 @@ func TestCheck(t *testing.T) {
 // TestFlagsAsAFile: every flag reaches the file that stands for the flags.
 func TestFlagsAsAFile(t *testing.T) {
 	f := fleetFlags{
-		strategy: precisecacheaware.Name, topic: "kv\"\\\n\u00e9", tokens: config.TokensFromTokenize, tokenizeTimeout: 250 * time.Millisecond,
+		strategy: precisecacheaware.Name, topic: "kv\"\\\n\u00e9", tokens: file.TokensFromTokenize, tokenizeTimeout: 250 * time.Millisecond,
 		targets: targets{{"http://a:1/x", 2.5}, {"http://b:1/7", 1}}, events: kvEvents{{"tcp://a:2", "tcp://a:3"}, {"tcp://b:2", ""}},
 		scrape: 1500 * time.Millisecond, probe: time.Minute,
 		failover: router.Options{Attempts: 5, FailOpen: true, Backoff: -1, MaxBackoff: time.Second, MaxRetryAfter: -1},
@@ -179,15 +180,15 @@ func TestFlagsAsAFile(t *testing.T) {
 	}
 	r := got.Routes[0]
 	for _, c := range []struct{ got, want any }{
-		{got.MetricsScrape, config.MetricsScrape{Enabled: true, IntervalSecs: 1.5, TimeoutSecs: 2, Path: "/metrics"}},
+		{got.MetricsScrape, file.MetricsScrape{Enabled: true, IntervalSecs: 1.5, TimeoutSecs: 2, Path: "/metrics"}},
 		{got.HealthProbe.Enabled, true}, {got.HealthProbe.IntervalSecs, 60.0},
 		{got.Providers[0].Name, "http://a:1/x"}, {got.Providers[0].APIBase, "http://a:1/x"},
 		{got.Providers[1].Name, "http://b:1/7/"}, {got.Providers[1].APIBase, "http://b:1/7"},
-		{*got.Providers[0].KVEvents, config.KVEvents{Endpoint: "tcp://a:2", ReplayEndpoint: "tcp://a:3", Topic: f.topic, MaxBlocks: 1_000_000, StaleSecs: 30}},
-		{*got.Providers[1].KVEvents, config.KVEvents{Endpoint: "tcp://b:2", Topic: f.topic, MaxBlocks: 1_000_000, StaleSecs: 30}},
+		{*got.Providers[0].KVEvents, file.KVEvents{Endpoint: "tcp://a:2", ReplayEndpoint: "tcp://a:3", Topic: f.topic, MaxBlocks: 1_000_000, StaleSecs: 30}},
+		{*got.Providers[1].KVEvents, file.KVEvents{Endpoint: "tcp://b:2", Topic: f.topic, MaxBlocks: 1_000_000, StaleSecs: 30}},
 		{r.Model, "*"}, {r.Strategy, f.strategy}, {r.Failover, f.failover},
-		{r.Targets, []config.RouteTarget{{Provider: "http://a:1/x", Weight: 2.5}, {Provider: "http://b:1/7/", Weight: 1}}},
-		{r.TokenSource.Kind, config.TokensFromTokenize}, {r.TokenSource.TimeoutSecs, 0.25},
+		{r.Targets, []file.RouteTarget{{Provider: "http://a:1/x", Weight: 2.5}, {Provider: "http://b:1/7/", Weight: 1}}},
+		{r.TokenSource.Kind, file.TokensFromTokenize}, {r.TokenSource.TimeoutSecs, 0.25},
 		{r.Settings[f.strategy].(*precisecacheaware.Config).Fallback, precisecacheaware.FallbackText},
 	} {
 		if d := cmp.Diff(c.want, c.got); d != "" {

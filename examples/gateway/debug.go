@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/kvindex/zmqsub"
@@ -54,7 +54,7 @@ type cacheStats struct {
 func (s *service) counts() bool {
 	f := s.gateway.File()
 	for i := range f.Routes {
-		if r := &f.Routes[i]; r.Strategy == precisecacheaware.Name || r.TokenSource != nil && r.TokenSource.Kind != config.TokensFromHeader {
+		if r := &f.Routes[i]; r.Strategy == precisecacheaware.Name || r.TokenSource != nil && r.TokenSource.Kind != file.TokensFromHeader {
 			return true
 		}
 	}

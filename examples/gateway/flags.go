@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
@@ -34,14 +34,14 @@ type fleetFlags struct {
 }
 
 func strategyNames() string {
-	return strings.Join(slices.Sorted(maps.Keys(config.Strategies())), ", ")
+	return strings.Join(slices.Sorted(maps.Keys(file.Strategies())), ", ")
 }
 
 // check returns what is wrong with flags that go together. What a file says wrong
 // as well is found there.
 func (f *fleetFlags) check() error {
 	precise := f.strategy == precisecacheaware.Name
-	switch mode := cmp.Or(f.tokens, config.TokensFromHeader); {
+	switch mode := cmp.Or(f.tokens, file.TokensFromHeader); {
 	case len(f.targets) == 0:
 		return errors.New("no -target and no -config; try -demo to see it at work without one")
 	case f.failover.Attempts < 1:
@@ -50,9 +50,9 @@ func (f *fleetFlags) check() error {
 		return errors.New("-tokenize-timeout is not positive")
 	case f.scrape < 0 || f.probe < 0:
 		return errors.New("-scrape or -probe is negative")
-	case !slices.Contains([]string{config.TokensFromHeader, config.TokensFromMemo, config.TokensFromTokenize}, mode):
+	case !slices.Contains([]string{file.TokensFromHeader, file.TokensFromMemo, file.TokensFromTokenize}, mode):
 		return fmt.Errorf("no token source %q; there are header, memo and tokenize", f.tokens)
-	case !precise && (len(f.events) > 0 || f.topic != "" || mode != config.TokensFromHeader):
+	case !precise && (len(f.events) > 0 || f.topic != "" || mode != file.TokensFromHeader):
 		return errors.New("-kv-events, -kv-topic and -tokens need -strategy precise_cache_aware")
 	case precise && len(f.events) != len(f.targets):
 		return fmt.Errorf("there are %d -kv-events for %d -target; give one for each, in the same order", len(f.events), len(f.targets))
@@ -97,7 +97,7 @@ func (f *fleetFlags) file() string {
 	if w := f.leastWork; f.strategy == leastwork.Name {
 		line("[routes.least_work]\nmiss_weight = %v\ncontext_weight = %v\nagree = %v", w.MissWeight, w.ContextWeight, w.Agree)
 	}
-	if f.tokens != "" && f.tokens != config.TokensFromHeader {
+	if f.tokens != "" && f.tokens != file.TokensFromHeader {
 		line("[routes.token_source]\nkind = %s\ntimeout_secs = %v", quote(f.tokens), cmp.Or(f.tokenizeTimeout, time.Second).Seconds())
 	}
 	return b.String()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/prompt"
@@ -37,7 +38,7 @@ func (l *livePage) options(o config.Options) config.Options {
 	if l == nil {
 		return o
 	}
-	all := config.Strategies()
+	all := file.Strategies()
 	for name, s := range o.Strategies {
 		all[name] = s
 	}
@@ -103,7 +104,7 @@ type fleetView func() []loadview.Status
 func (f fleetView) Snapshot() []loadview.Status { return f() }
 
 // shownFleet returns the members that a route may send to.
-func shownFleet(s *service, r *config.Route) debugui.View {
+func shownFleet(s *service, r *file.Route) debugui.View {
 	may := make(map[string]bool)
 	for _, t := range r.Targets {
 		may[t.Provider] = true

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/cacheaware"
@@ -45,13 +46,13 @@ func main() {
 // exit tells an error and returns the exit status that says what kind it is.
 func exit(err error, stderr io.Writer) int {
 	var usage *usageError
-	var bad *config.Error
+	var bad *file.Error
 	switch is := errors.As(err, &bad); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
-	case is && bad.Name != "":
+	case is && bad.File != "":
 		for _, p := range bad.Problems {
-			fmt.Fprintf(stderr, "%s:%s\n", bad.Name, p)
+			fmt.Fprintf(stderr, "%s:%s\n", bad.File, p)
 		}
 		return 2
 	case is: // of the flags, where lines say nothing
@@ -112,7 +113,7 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.Var(&f.targets, own("target"), "* `URL[=weight]` of a replica; give one for each")
 	fs.Var(&f.events, own("kv-events"), "* `EVENTS[,REPLAY]`: where a replica publishes its KV events, tcp://host:port each; give one for each -target, in the same order")
 	fs.StringVar(&f.topic, own("kv-topic"), "", "* what the `topics` of KV events begin with (empty: any)")
-	fs.StringVar(&f.tokens, own("tokens"), config.TokensFromHeader, "* where token ids come from, beside prompts of ids and the header: `header` (nowhere else), memo or tokenize")
+	fs.StringVar(&f.tokens, own("tokens"), file.TokensFromHeader, "* where token ids come from, beside prompts of ids and the header: `header` (nowhere else), memo or tokenize")
 	fs.DurationVar(&f.tokenizeTimeout, own("tokenize-timeout"), time.Second, "* -tokens tokenize: most time to find a prompt's ids before it is routed by its text")
 	fs.IntVar(&f.failover.Attempts, own("attempts"), 3, "* most targets that one request is sent to")
 	fs.BoolVar(&f.failover.FailOpen, own("fail-open"), false, "* where no target is ready, try one that is not instead of answering 503")
@@ -206,7 +207,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // load reads the file, or the flags as one.
-func (c *command) load(s *service) (*config.File, config.Options, error) {
+func (c *command) load(s *service) (*file.File, config.Options, error) {
 	o := s.options()
 	if c.file != "" {
 		f, err := config.Load(c.file, o)
@@ -260,7 +261,7 @@ func (c *command) run(ctx context.Context, s *service) error {
 }
 
 // strategiesOf returns the strategies of a file's routes, each once.
-func strategiesOf(f *config.File) string {
+func strategiesOf(f *file.File) string {
 	var names []string
 	for _, r := range f.Routes {
 		if !slices.Contains(names, r.Strategy) {

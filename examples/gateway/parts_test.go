@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
@@ -58,7 +58,7 @@ func TestRunRefuses(t *testing.T) {
 
 // TestRun starts the whole program with each strategy and ends it.
 func TestRun(t *testing.T) {
-	for name := range config.Strategies() {
+	for name := range file.Strategies() {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		args := []string{"-listen", "127.0.0.1:0", "-target", "http://127.0.0.1:1=2", "-strategy", name, "-drain-delay", "0s"}

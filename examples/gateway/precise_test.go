@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/kvindex/zmqsub"
 	"github.com/warmroute/router/vllmtest"
 )
@@ -170,7 +170,7 @@ func (f *fleet) tokens(t *testing.T, c *talk) []uint32 {
 // engine reports, for at least 99 requests in 100, and each of the others is
 // counted and told.
 func TestPredictions(t *testing.T) {
-	for _, mode := range []string{"", config.TokensFromTokenize} {
+	for _, mode := range []string{"", file.TokensFromTokenize} {
 		t.Run("ids by "+mode, func(t *testing.T) {
 			leakCheck(t)
 			f := newFleet(t, 4, 100)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
@@ -46,7 +47,7 @@ func newService(log *slog.Logger) *service {
 
 // options are what files are read, and gateways built, with.
 func (s *service) options() config.Options {
-	precise := config.Strategies()[precisecacheaware.Name]
+	precise := file.Strategies()[precisecacheaware.Name]
 	build := precise.New
 	precise.New = func(cfg any) (router.Strategy, error) {
 		if c, ok := cfg.(*precisecacheaware.Config); ok {
@@ -57,10 +58,10 @@ func (s *service) options() config.Options {
 		return build(cfg)
 	}
 	return s.live.options(config.Options{
-		Strategies: map[string]config.Strategy{precisecacheaware.Name: precise},
+		Strategies: map[string]file.Strategy{precisecacheaware.Name: precise},
 		Subscribe:  s.streams.subscribe,
 		Logger:     zapTo(s.log),
-		Reloaded: func(_ *config.File, err error) {
+		Reloaded: func(_ *file.File, err error) {
 			if err == nil {
 				s.update()
 			}
@@ -69,7 +70,7 @@ func (s *service) options() config.Options {
 }
 
 // build makes the gateway of a file that options has read.
-func (s *service) build(f *config.File, o config.Options) error {
+func (s *service) build(f *file.File, o config.Options) error {
 	g, err := config.Build(f, o)
 	if err != nil {
 		return err
@@ -93,7 +94,7 @@ func (s *service) update() error {
 		for _, t := range r.Targets {
 			st.renames = st.renames || t.Model != ""
 		}
-		if src := r.TokenSource; src != nil && src.Kind != config.TokensFromHeader {
+		if src := r.TokenSource; src != nil && src.Kind != file.TokensFromHeader {
 			g := s.group(r)
 			var before *tokenSource
 			if old != nil && (*old)[r.Model] != nil {
@@ -128,7 +129,7 @@ func (s *service) update() error {
 
 // group returns the targets of r that one question about tokens can go to, whichever
 // of them it is: those with the first one's name for the model and its key.
-func (s *service) group(r *config.Route) *group {
+func (s *service) group(r *file.Route) *group {
 	ranks := make(map[string][]string) // the IDs of a provider
 	refs := make(map[string]*config.Target)
 	for _, m := range s.gateway.View().Snapshot() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/prompt"
@@ -17,7 +18,7 @@ import (
 
 // tokenSource finds the ids of prompts that come without, for one route.
 type tokenSource struct {
-	settings config.TokenSource
+	settings file.TokenSource
 	memo     *prompt.TokenMemo
 	client   *tokenize.Client      // nil: only the memo
 	group    atomic.Pointer[group] // each asks as the first one did
@@ -52,8 +53,8 @@ func sameKey(a, b http.Header) bool {
 const maxReading = 64
 
 // newTokenSource returns the source for settings of another kind than
-// config.TokensFromHeader. It needs a group before its first use.
-func newTokenSource(c config.TokenSource, policy egress.Policy, view *loadview.View, log *slog.Logger) (*tokenSource, error) {
+// file.TokensFromHeader. It needs a group before its first use.
+func newTokenSource(c file.TokenSource, policy egress.Policy, view *loadview.View, log *slog.Logger) (*tokenSource, error) {
 	memo, err := prompt.NewTokenMemo(prompt.TokenMemoConfig{
 		MaxEntries: c.MaxEntries, MaxBytes: c.MaxBytes,
 		Contradicted: func() {
@@ -64,7 +65,7 @@ func newTokenSource(c config.TokenSource, policy egress.Policy, view *loadview.V
 		return nil, err
 	}
 	t := &tokenSource{settings: c, memo: memo}
-	if c.Kind == config.TokensFromTokenize {
+	if c.Kind == file.TokensFromTokenize {
 		t.client, err = tokenize.New(tokenize.Config{
 			Targets:    func() []string { return t.ready(view) },
 			Memo:       memo,

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/vllmtest"
 )
@@ -50,7 +50,7 @@ func TestMemo(t *testing.T) {
 	leakCheck(t)
 	f := newFleet(t, 2, 400)
 	g := newRig(t, rigConfig{
-		Config: Config{Log: discard}, events: f.events, mode: config.TokensFromMemo,
+		Config: Config{Log: discard}, events: f.events, mode: file.TokensFromMemo,
 		settings: "[routes.precise_cache_aware]\npresume_for = -1\n",
 	}, f.urls...)
 	f.connected(t, g)
@@ -106,7 +106,7 @@ func TestMemo(t *testing.T) {
 func TestMemoStream(t *testing.T) {
 	f := newFleet(t, 1, 4000)
 	for _, stream := range []bool{true, false} {
-		g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: config.TokensFromMemo}, f.urls...)
+		g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: file.TokensFromMemo}, f.urls...)
 		body := fmt.Sprintf(`{"stream":%v,"stream_options":{"include_usage":true},"return_token_ids":true,"messages":[{"role":"user","content":%q}]}`,
 			stream, strings.Repeat("a long text ", 3000))
 		for range 2 {
@@ -164,7 +164,7 @@ func TestBadTokenSources(t *testing.T) {
 			})
 			var log logged
 			g := newRig(t, rigConfig{
-				Config: Config{Log: log.logger()}, mode: config.TokensFromTokenize,
+				Config: Config{Log: log.logger()}, mode: file.TokensFromTokenize,
 				events: kvEvents{{engine.Events().Endpoint(), engine.Events().ReplayEndpoint()}},
 			}, up)
 			begun := time.Now()
@@ -207,7 +207,7 @@ func TestWrongTokens(t *testing.T) {
 	})
 	var log logged
 	g := newRig(t, rigConfig{
-		Config: Config{Log: log.logger()}, mode: config.TokensFromTokenize,
+		Config: Config{Log: log.logger()}, mode: file.TokensFromTokenize,
 		events: kvEvents{{engine.Events().Endpoint(), engine.Events().ReplayEndpoint()}},
 	}, up)
 	for i := range 5 {
@@ -265,7 +265,7 @@ func TestMismatch(t *testing.T) {
 // TestPage reads the page, which is there with precise_cache_aware alone.
 func TestPage(t *testing.T) {
 	f := newFleet(t, 1, 400)
-	g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: config.TokensFromTokenize}, f.urls...)
+	g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: file.TokensFromTokenize}, f.urls...)
 	f.connected(t, g)
 	g.talk(t, &talk{said: []said{{"user", "hello"}}}, nil, "")
 	resp, err := g.http.Get(g.url + debugPath)

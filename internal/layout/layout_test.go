@@ -79,7 +79,8 @@ var rules = []rule{
 		"trie", "kvindex", "lmcache", "strategy", "strategy/cacheaware", "strategy/leastload", "strategy/random",
 		"internal/configerr", "internal/forgetlog", "internal/idmemo", "internal/rendezvous", "internal/textcache", "internal/tokencache",
 	}},
-	{"config", []string{"egress", "kvindex", "lmcache", "loadview", "prompt", "strategy/*", "trie"}},
+	{"config/file", []string{"egress", "kvindex", "lmcache", "loadview", "strategy/*", "trie"}},
+	{"config", []string{"config/file", "egress", "kvindex", "lmcache", "loadview", "strategy/pipeline", "trie"}},
 	{"internal/configerr", []string{"trie"}},
 	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
@@ -149,6 +150,7 @@ func TestKeptOut(t *testing.T) {
 		"loadview":   {"zmq", "prometheus/client_golang"},
 		"strategy/*": {"go.uber.org/zap", "zmq", "net/http"},
 		"config":     {"zmq"},
+		"config/*":   {"zmq"},
 	}
 	for _, p := range list(t) {
 		for pattern, names := range out {

@@ -120,8 +120,8 @@ func (c *Config) open() (err error) {
 		bad.Add(err)
 		return bad.Err()
 	}
-	bad.Check(c.Trie == nil, "Trie", "set", "nil because AffinityRequests is 0: nothing is remembered")
-	const none = "0 because AffinityRequests is 0: nothing is remembered"
+	bad.Check(c.Trie == nil, "Trie", "set", "nil as long as affinity is off, when nothing is remembered")
+	const none = "0 as long as affinity is off, when nothing is remembered"
 	bad.Check(c.MaxNodes == 0, "MaxNodes", c.MaxNodes, none)
 	bad.Check(c.MaxBytes == 0, "MaxBytes", c.MaxBytes, none)
 	return bad.Err()

@@ -31,8 +31,8 @@ func TestConfigErrors(t *testing.T) {
 		{lmcacheaware.Config{CapacityRequests: math.NaN()}, "CapacityRequests is NaN"},
 		{lmcacheaware.Config{StateRequests: math.Inf(1)}, "StateRequests is +Inf"},
 		{lmcacheaware.Config{AffinityRequests: 1e7}, "AffinityRequests is 1e+07"},
-		{lmcacheaware.Config{Trie: tr}, "must be nil because AffinityRequests is 0"},
-		{lmcacheaware.Config{MaxBytes: 1}, "MaxBytes is 1; it must be 0 because AffinityRequests is 0"},
+		{lmcacheaware.Config{Trie: tr}, "must be nil as long as affinity is off"},
+		{lmcacheaware.Config{MaxBytes: 1}, "MaxBytes is 1; it must be 0 as long as affinity is off"},
 		{lmcacheaware.Config{AffinityRequests: 1, Trie: tr, MaxNodes: 5}, "MaxNodes is 5; it must be 0 because Trie is given"},
 		{lmcacheaware.Config{AffinityRequests: 1, MaxNodes: -5}, "MaxNodes"},
 	} {

@@ -1,6 +1,7 @@
-package config
+package file
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -23,7 +24,9 @@ func TestBroken(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".toml"), func(t *testing.T) {
 			_, err := Load(file, options())
 			var b strings.Builder
-			for _, p := range problems(err) {
+			var all *Error
+			errors.As(err, &all)
+			for _, p := range all.Problems {
 				b.WriteString(p.String() + "\n")
 			}
 			golden := strings.TrimSuffix(file, ".toml") + ".want"

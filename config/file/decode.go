@@ -1,4 +1,4 @@
-package config
+package file
 
 import (
 	"fmt"
@@ -15,11 +15,11 @@ import (
 // A decoder reads a source into structs and collects every problem.
 type decoder struct {
 	*source
-	makers   map[string]Strategy
-	problems []Problem
-	warnings []Problem
-	bad      map[string]bool // keys with a problem, as displayed
-	hints    int
+	strategies map[string]Strategy
+	problems   []Problem
+	warnings   []Problem
+	bad        map[string]bool // keys with a problem, as displayed
+	hints      int
 }
 
 // maxHints bounds how often the nearest name is looked for.
@@ -37,7 +37,7 @@ func (d *decoder) add(p *Problem) {
 	d.bad[p.Key] = true
 }
 
-// at returns the place of a path, or of the nearest thing around it.
+// at returns the place of a path, or of the nearest table around it that has one.
 func (d *decoder) at(path string) place {
 	for path != "" {
 		if p, ok := d.places[path]; ok {
@@ -48,13 +48,49 @@ func (d *decoder) at(path string) place {
 	return place{}
 }
 
-// fail notes a problem with the value at path, failKey one with its key.
-func (d *decoder) fail(path, format string, args ...any) {
-	d.add(d.problem(d.at(path).value, display(path), fmt.Sprintf(format, args...)))
+// mustBe adds the problem that value, which stands at path, is not allowed.
+func (d *decoder) mustBe(path string, value any, allowed string) {
+	p := d.problem(d.at(path).value, display(path), fmt.Sprintf("is %v; it must be %s", value, allowed))
+	p.Value, p.Allowed = value, allowed
+	d.add(p)
 }
 
+// wrongType adds the problem that the value in, which stands at path, has another type
+// than it must have.
+func (d *decoder) wrongType(path string, in any, allowed string) {
+	p := d.problem(d.at(path).value, display(path), fmt.Sprintf("is %s; it must be %s", kindOf(in), allowed))
+	switch in.(type) {
+	case bool, int64, float64: // none of them is a secret
+		p.Value = in
+	}
+	p.Allowed = allowed
+	d.add(p)
+}
+
+// unknown adds the problem that a name which stands at path is not one of known.
+func (d *decoder) unknown(path, name string, known []string) {
+	p := d.problem(d.at(path).value, display(path), fmt.Sprintf("%q is not known; %s", name, d.hint(name, known)))
+	p.Value, p.Allowed = name, oneOf(known)
+	d.add(p)
+}
+
+// fail adds a problem with value, which stands at path and is nil if it may be a
+// secret, that no "it must be …" can describe.
+func (d *decoder) fail(path string, value any, format string, args ...any) {
+	p := d.problem(d.at(path).value, display(path), fmt.Sprintf(format, args...))
+	p.Value = value
+	d.add(p)
+}
+
+// failKey adds a problem with the key at path.
 func (d *decoder) failKey(path, format string, args ...any) {
 	d.add(d.problem(d.at(path).key, display(path), fmt.Sprintf(format, args...)))
+}
+
+// failTable adds a problem of the table at path that does not make its keys bad: others
+// may be missing too.
+func (d *decoder) failTable(path, format string, args ...any) {
+	d.problems = append(d.problems, *d.problem(d.at(path).key, display(path), fmt.Sprintf(format, args...)))
 }
 
 func (d *decoder) warn(path, format string, args ...any) {
@@ -169,7 +205,7 @@ func (d *decoder) table(path string, in map[string]any, v reflect.Value) {
 			if len(d.problems) == before {
 				d.bounds(at, v.Field(fs[i].index), fs[i].tag)
 			}
-		case route != nil && d.makers[key].New != nil:
+		case route != nil && d.strategies[key].New != nil:
 			d.settings(at, key, in[key], route)
 		default:
 			known := make([]string, 0, len(fs))
@@ -177,7 +213,7 @@ func (d *decoder) table(path string, in map[string]any, v reflect.Value) {
 				known = append(known, f.key)
 			}
 			if route != nil {
-				known = slices.AppendSeq(known, maps.Keys(d.makers))
+				known = slices.AppendSeq(known, maps.Keys(d.strategies))
 			}
 			hint := d.hint(key, known)
 			switch key {
@@ -198,10 +234,10 @@ func (d *decoder) table(path string, in map[string]any, v reflect.Value) {
 func (d *decoder) settings(path, name string, in any, r *Route) {
 	t, ok := in.(map[string]any)
 	if !ok {
-		d.fail(path, "is %s; it must be a table", kindOf(in))
+		d.wrongType(path, in, "a table")
 		return
 	}
-	m := d.makers[name]
+	m := d.strategies[name]
 	if m.Config == nil {
 		if len(t) > 0 {
 			d.failKey(path, "%s has no settings", name)
@@ -211,9 +247,9 @@ func (d *decoder) settings(path, name string, in any, r *Route) {
 	cfg := m.Config()
 	d.table(path, t, reflect.ValueOf(cfg).Elem())
 	if r.Settings == nil {
-		r.Settings, r.settings = make(map[string]any), make(map[string]string)
+		r.Settings = make(map[string]any)
 	}
-	r.Settings[name], r.settings[name] = cfg, path
+	r.Settings[name] = cfg
 }
 
 func kindOf(in any) string {
@@ -238,7 +274,7 @@ var durationType = reflect.TypeFor[time.Duration]()
 
 // value reads in into v.
 func (d *decoder) value(path string, in any, v reflect.Value) {
-	wrong := func(want string) { d.fail(path, "is %s; it must be %s", kindOf(in), want) }
+	wrong := func(want string) { d.wrongType(path, in, want) }
 	switch k := v.Kind(); {
 	case v.Type() == durationType:
 		d.duration(path, in, v)
@@ -258,7 +294,7 @@ func (d *decoder) value(path string, in any, v reflect.Value) {
 		if n, ok := in.(int64); !ok {
 			wrong("an integer")
 		} else if v.OverflowInt(n) {
-			d.fail(path, "is %d, which is too much", n)
+			d.fail(path, n, "is %d, which is too much", n)
 		} else {
 			v.SetInt(n)
 		}
@@ -266,7 +302,7 @@ func (d *decoder) value(path string, in any, v reflect.Value) {
 		if n, ok := in.(int64); !ok {
 			wrong("an integer")
 		} else if n < 0 || v.OverflowUint(uint64(n)) {
-			d.fail(path, "is %d; it must not be negative or too much", n)
+			d.fail(path, n, "is %d; it must not be negative or too much", n)
 		} else {
 			v.SetUint(uint64(n))
 		}
@@ -276,7 +312,7 @@ func (d *decoder) value(path string, in any, v reflect.Value) {
 			v.SetFloat(float64(n))
 		case float64:
 			if math.IsNaN(n) {
-				d.fail(path, "is not a number")
+				d.fail(path, n, "is not a number")
 				return
 			}
 			v.SetFloat(n)
@@ -342,17 +378,17 @@ func (d *decoder) duration(path string, in any, v reflect.Value) {
 	case string:
 		t, err := time.ParseDuration(n)
 		if err != nil {
-			d.fail(path, "%q is not a duration, such as \"300s\" or \"250ms\"", n)
+			d.fail(path, n, "%q is not a duration, such as \"300s\" or \"250ms\"", n)
 			return
 		}
 		v.SetInt(int64(t))
 		return
 	default:
-		d.fail(path, "is %s; it must be a number of seconds, or a string such as \"300s\"", kindOf(in))
+		d.wrongType(path, in, "a number of seconds, or a string such as \"300s\"")
 		return
 	}
 	if !(math.Abs(secs) <= 1e9) {
-		d.fail(path, "is %v; it must be a number of seconds, at most 1e9", secs)
+		d.mustBe(path, secs, "a number of seconds, at most 1e9")
 		return
 	}
 	v.SetInt(int64(secs * float64(time.Second)))
@@ -374,6 +410,6 @@ func (d *decoder) bounds(path string, v reflect.Value, tag reflect.StructTag) {
 		n = v.Float()
 	}
 	if err == nil && err2 == nil && !(lo <= n && n <= hi) {
-		d.fail(path, "is %v; it must be %s to %s", v.Interface(), low, high)
+		d.mustBe(path, v.Interface(), low+" to "+high)
 	}
 }

@@ -1,8 +1,8 @@
-package config
+package file
 
 import (
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/lmcache"
+	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/loadview"
 )
 
@@ -135,8 +135,6 @@ type Route struct {
 	// Settings are the tables [routes.NAME], by the strategy's name: pointers to
 	// its Config.
 	Settings map[string]any `toml:"-"`
-
-	settings map[string]string // where they stand in the source
 }
 
 // RouteTarget is one provider of a route.
@@ -173,31 +171,20 @@ type TokenSource struct {
 
 const kindOpenAI = "openai_compatible"
 
-// A defaulter is given its defaults before the file is read into it.
-type defaulter interface{ defaults() }
+// RankHeader chooses among the data-parallel ranks behind one address (vLLM).
+const RankHeader = "X-Data-Parallel-Rank"
 
-func (e *Egress) defaults() { e.BlockLinkLocal = true }
+// Name returns the name that the file was parsed with, Data its contents, which are not
+// to be changed.
+func (f *File) Name() string { return f.name }
+func (f *File) Data() []byte { return f.data }
 
-func (m *MetricsScrape) defaults() {
-	*m = MetricsScrape{IntervalSecs: 5, TimeoutSecs: 2, Path: "/metrics"}
-}
-
-func (h *HealthProbe) defaults() {
-	*h = HealthProbe{IntervalSecs: 10, TimeoutSecs: 2, Path: "/health", Failures: 3, Successes: 2}
-}
-
-func (p *Provider) defaults() { *p = Provider{Kind: kindOpenAI, Ranks: 1} }
-
-func (k *KVEvents) defaults() { *k = KVEvents{MaxBlocks: 1_000_000, StaleSecs: 30} }
-
-func (l *LMCache) defaults() {
-	*l = LMCache{Kind: "auto", RefreshSecs: 2, StaleSecs: 10, TimeoutSecs: 2, Watermark: lmcache.DefaultWatermark}
-}
-
-func (r *Route) defaults() { *r = Route{Strategy: "round_robin"} }
-
-func (t *RouteTarget) defaults() { t.Weight = 1 }
-
-func (t *TokenSource) defaults() {
-	*t = TokenSource{Kind: TokensFromHeader, TimeoutSecs: 1, Concurrent: 64, MaxEntries: 16_384, MaxBytes: 64 << 20}
+// Policy returns the file's egress policy.
+func (f *File) Policy() egress.Policy {
+	return egress.Policy{
+		AllowLinkLocal: !f.Egress.BlockLinkLocal,
+		BlockLoopback:  f.Egress.BlockLoopback,
+		BlockPrivate:   f.Egress.BlockPrivate,
+		AllowHosts:     f.Egress.AllowHosts,
+	}
 }

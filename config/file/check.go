@@ -1,10 +1,8 @@
-package config
+package file
 
 import (
 	"errors"
-	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -12,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/warmroute/router"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
@@ -20,22 +19,28 @@ import (
 // maxName bounds names and models, in bytes.
 const maxName = 512
 
-// A checker looks at what types alone cannot tell.
+// The bounds of the fleet that a file describes. Each rank is a target, and each route
+// has its own list of them.
+const (
+	maxTargets = 20_000
+	maxOffers  = 200_000
+)
+
+// A checker finds the problems that types alone do not show.
 type checker struct {
 	*decoder
 	file    *File
 	options Options
 	policy  egress.Policy
-	served  map[string]string // model, alias or adapter, to where it was given first
+	served  map[string]string // model, alias or adapter, to the key that gave it first
 	used    map[string]bool   // providers that a route names
-	reads   map[string]readBy // by strategy
 	indexed map[string]bool   // providers whose KV events a route reads
 	polled  map[string]bool   // providers whose occupancy a route reads
+	targets int               // of all providers so far
+	offers  int               // of all routes so far
 }
 
-type readBy struct{ index, occupancy bool }
-
-// good reports whether nothing was said about path yet.
+// good reports whether no problem with path was found yet.
 func (c *checker) good(path string) bool {
 	return !c.bad[display(path)]
 }
@@ -53,11 +58,11 @@ func (c *checker) required(table, key, value string) bool {
 	_, there := c.places[path]
 	switch {
 	case !there && c.good(table):
-		c.problems = append(c.problems, *c.problem(c.at(table).key, display(table), key+" is missing")) // and maybe others are too
+		c.failTable(table, "%s is missing", key)
 	case there && value == "" && c.good(path):
-		c.fail(path, "is empty")
+		c.fail(path, "", "is empty")
 	case len(value) > maxName && c.good(path):
-		c.fail(path, "has more than %d bytes", maxName)
+		c.fail(path, nil, "has more than %d bytes", maxName)
 	case there && c.good(path):
 		return true
 	}
@@ -68,34 +73,26 @@ func (c *checker) check() {
 	c.policy = c.file.Policy()
 	c.served, c.used = make(map[string]string), make(map[string]bool)
 	c.indexed, c.polled = make(map[string]bool), make(map[string]bool)
-	c.reads = make(map[string]readBy)
 	c.globals()
-	names, bases := make(map[string]int), make(map[string]int)
+	names := make(map[string]int)
 	for i := range c.file.Providers {
-		path, p := elem(child("", "providers"), i), &c.file.Providers[i]
-		c.provider(path, p, names, i)
-		if first, double := bases[p.APIBase]; double && p.APIBase != "" {
-			c.warn(child(path, "api_base"), "is the address of providers[%d] too; neither counts what the other is sent", first)
-		} else {
-			bases[p.APIBase] = i
-		}
+		c.provider(elem(child("", "providers"), i), &c.file.Providers[i], names, i)
 	}
 	if _, there := c.tree["routes"]; !there {
-		c.problems = append(c.problems, Problem{Key: "routes", Message: "there is no route; a route begins with [[routes]]"})
+		c.problems = append(c.problems, Problem{File: c.path, Key: "routes", Message: "there is no route; a route begins with [[routes]]"})
 	} else if len(c.file.Routes) == 0 && c.good(child("", "routes")) {
-		c.fail(child("", "routes"), "there is no route")
+		c.fail(child("", "routes"), nil, "there is no route")
 	}
 	for i := range c.file.Routes {
 		c.route(elem(child("", "routes"), i), &c.file.Routes[i], names)
 	}
-	c.unused()
 }
 
 func (c *checker) globals() {
 	hosts := child(child("", "egress"), "allow_hosts")
 	for i, h := range c.file.Egress.AllowHosts {
 		if (egress.Policy{AllowHosts: []string{h}}).Validate() != nil && c.good(elem(hosts, i)) {
-			c.fail(elem(hosts, i), "%q is not a host name or an address; there are no ports and no patterns here", h)
+			c.fail(elem(hosts, i), h, "%q is not a host name or an address; there are no ports and no patterns here", h)
 		}
 	}
 	for table, path := range map[string]string{"metrics_scrape": c.file.MetricsScrape.Path, "health_probe": c.file.HealthProbe.Path} {
@@ -103,13 +100,13 @@ func (c *checker) globals() {
 	}
 	health := child("", "health")
 	if _, err := loadview.New(c.file.Health); err != nil {
-		c.settingsError(health, reflect.TypeOf(c.file.Health), err)
+		c.settings(health, reflect.TypeOf(c.file.Health), err)
 	}
 }
 
 func (c *checker) urlPath(path, value string) {
 	if u, err := url.Parse(value); c.good(path) && (err != nil || !strings.HasPrefix(value, "/") || u.Host != "") {
-		c.fail(path, "%q is not a path; it begins with one /", value)
+		c.fail(path, value, "%q is not a path; it begins with one /", value)
 	}
 }
 
@@ -119,19 +116,22 @@ func (c *checker) provider(path string, p *Provider, names map[string]int, i int
 	}
 	if at := child(path, "name"); c.required(path, "name", p.Name) {
 		if first, double := names[p.Name]; double {
-			c.fail(at, "%q is the name of providers[%d] too", p.Name, first)
+			c.fail(at, p.Name, "%q is the name of providers[%d] too", p.Name, first)
 		} else {
 			names[p.Name] = i
 		}
 		switch i := strings.LastIndexByte(p.Name, '/'); {
 		case strings.ContainsFunc(p.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-			c.fail(at, "%q has a space or a control character in it", p.Name)
+			c.fail(at, p.Name, "%q has a space or a control character in it", p.Name)
 		case i >= 0 && i+1 < len(p.Name) && strings.Trim(p.Name[i+1:], "0123456789") == "":
-			c.fail(at, "%q ends in a / and a number, as the names of data-parallel ranks do", p.Name)
+			c.fail(at, p.Name, "%q ends in a / and a number, as the names of data-parallel ranks do", p.Name)
 		}
 	}
 	if at := child(path, "kind"); p.Kind != kindOpenAI && c.good(at) {
-		c.fail(at, "%q is not known; %s", p.Kind, c.hint(p.Kind, []string{kindOpenAI}))
+		c.unknown(at, p.Kind, []string{kindOpenAI})
+	}
+	if c.targets += p.Ranks; c.targets > maxTargets && c.targets-p.Ranks <= maxTargets && c.good(child(path, "ranks")) {
+		c.fail(child(path, "ranks"), p.Ranks, "with these the file has more than %d targets", maxTargets)
 	}
 	if c.required(path, "api_base", p.APIBase) {
 		c.url(child(path, "api_base"), p.APIBase, "http", "https")
@@ -159,16 +159,16 @@ func (c *checker) provider(path string, p *Provider, names map[string]int, i int
 		}
 		kinds := []string{"auto", string(lmcache.KindOccupancy), string(lmcache.KindStatus), string(lmcache.KindMetrics)}
 		if kind := child(at, "kind"); l.Kind != "" && !slices.Contains(kinds, l.Kind) && c.good(kind) {
-			c.fail(kind, "%q is not known; %s", l.Kind, c.hint(l.Kind, kinds))
+			c.unknown(kind, l.Kind, kinds)
 		}
 		if _, given := c.places[child(at, "stale_secs")]; !given {
 			l.StaleSecs = max(l.StaleSecs, 5*l.RefreshSecs)
 		}
 		if l.StaleSecs < l.RefreshSecs && c.good(child(at, "stale_secs")) && c.good(child(at, "refresh_secs")) {
-			c.fail(child(at, "stale_secs"), "is %v, less than refresh_secs, which is %v", l.StaleSecs, l.RefreshSecs)
+			c.fail(child(at, "stale_secs"), l.StaleSecs, "is %v, less than refresh_secs, which is %v", l.StaleSecs, l.RefreshSecs)
 		} else if _, given := c.places[child(at, "timeout_secs")]; l.TimeoutSecs > l.StaleSecs && c.good(child(at, "timeout_secs")) {
 			if given {
-				c.fail(child(at, "timeout_secs"), "is %v, more than stale_secs, which is %v", l.TimeoutSecs, l.StaleSecs)
+				c.fail(child(at, "timeout_secs"), l.TimeoutSecs, "is %v, more than stale_secs, which is %v", l.TimeoutSecs, l.StaleSecs)
 			} else {
 				l.TimeoutSecs = l.StaleSecs
 			}
@@ -182,17 +182,18 @@ func (c *checker) url(path, raw string, schemes ...string) *url.URL {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
-		c.fail(path, "is not a URL that begins with %s://", strings.Join(schemes, ":// or "))
+		c.fail(path, nil, "is not a URL that begins with %s://", strings.Join(schemes, ":// or "))
 		return nil
 	case u.User != nil:
-		c.fail(path, "has a user or a password in it; secrets come from environment variables, which headers_env names")
+		c.fail(path, nil, "has a user or a password in it; secrets come from environment variables, which headers_env names")
 		return nil
 	case u.RawQuery != "" || u.Fragment != "":
-		c.fail(path, "has a query or a fragment, which cannot be kept")
+		c.fail(path, nil, "has a query or a fragment, which cannot be kept")
 		return nil
 	}
 	if err := c.policy.CheckURL(raw); err != nil {
-		c.fail(path, "%s", strings.TrimPrefix(err.Error(), "egress: "))
+		c.fail(path, raw, "%s", strings.TrimPrefix(err.Error(), "egress: "))
+		c.problems[len(c.problems)-1].Err = err
 	}
 	return u
 }
@@ -207,13 +208,14 @@ func (c *checker) tcp(path, raw string, ranks int) {
 	switch {
 	case !c.good(path):
 	case err != nil || u.Hostname() == "" || u.Hostname() == "*" || u.Path != "":
-		c.fail(path, "%q is not tcp://host:port", raw)
+		c.fail(path, raw, "%q is not tcp://host:port", raw)
 	case port+ranks-1 > math.MaxUint16:
-		c.fail(path, "there is no port for the last of %d ranks", ranks)
+		c.fail(path, raw, "there is no port for the last of %d ranks", ranks)
 	}
 }
 
-// env checks that path names an environment variable that is set.
+// env checks that path names an environment variable that is set. The name itself is
+// in no message: it may be the secret, written there by mistake.
 func (c *checker) env(path, name string) {
 	if !c.good(path) {
 		return
@@ -221,13 +223,13 @@ func (c *checker) env(path, name string) {
 	valid := name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool {
 		return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	})
-	switch value, ok := c.options.env(name); {
-	case !valid: // it may be the secret itself, so it is not repeated
-		c.fail(path, "is not the name of an environment variable; the secret itself has no place here")
+	switch value, ok := c.options.Env(name); {
+	case !valid:
+		c.fail(path, nil, "is not the name of an environment variable; the secret itself has no place here")
 	case !ok || value == "":
-		c.fail(path, "the environment variable %s is not set", name)
+		c.fail(path, nil, "names an environment variable that is not set; the secret itself has no place here")
 	case !headerValue(value):
-		c.fail(path, "the environment variable %s holds what cannot stand in a header", name)
+		c.fail(path, nil, "names an environment variable whose value cannot stand in a header")
 	}
 }
 
@@ -251,7 +253,7 @@ func (c *checker) headers(path string, hs map[string]string) {
 		case !c.good(at):
 		case !headerName(name):
 			c.failKey(at, "is not the name of a header")
-		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", rankHeader}, canonical):
+		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", RankHeader}, canonical):
 			c.failKey(at, "this header cannot be set")
 		default:
 			c.env(at, env)
@@ -259,68 +261,53 @@ func (c *checker) headers(path string, hs map[string]string) {
 	}
 }
 
-// settingsError shows each line of an error of a strategy, or of another
-// package, at the key whose field it names.
-func (c *checker) settingsError(table string, t reflect.Type, err error) {
-	var lines []string
-	var flat func(error)
-	flat = func(err error) {
-		var many interface{ Unwrap() []error }
-		if errors.As(err, &many) {
-			for _, e := range many.Unwrap() {
-				flat(e)
-			}
-			return
+// settings adds a problem for each error that err joins: New of a package found it in
+// the Config of type t, which the table at path was read into. A *router.ConfigError is
+// shown at the key of its field, others at the table.
+func (c *checker) settings(table string, t reflect.Type, err error) {
+	for _, err := range leaves(err) {
+		var bad *router.ConfigError
+		if field, why, ok := strings.Cut(strings.TrimPrefix(err.Error(), "loadview: Config."), ": "); ok && keyOf(t, field) != "" {
+			bad = &router.ConfigError{Field: field, Err: errors.New(why)}
+		} else if !errors.As(err, &bad) {
+			c.fail(table, nil, "%s", err)
+			c.problems[len(c.problems)-1].Err = err
+			continue
 		}
-		lines = append(lines, err.Error())
-	}
-	flat(err)
-	for _, line := range lines {
-		path := table
-		for i := strings.Index(line, ": "); i > 0 && !strings.ContainsAny(line[:i], " .") && strings.ToLower(line[:i]) == line[:i]; i = strings.Index(line, ": ") {
-			line = line[i+2:] // the names of packages
-		}
-		line = strings.TrimPrefix(line, "Config.")
-		for _, f := range fields(t) {
-			if name := t.Field(f.index).Name; word(line, name) {
-				line = strings.ReplaceAll(line, name, f.key)
-				if at := child(table, f.key); path == table && c.given(at) {
-					path = at
-					line = strings.TrimPrefix(strings.TrimPrefix(line, f.key+": "), f.key+" ")
-				}
+		path, message := table, bad.Error()
+		if key := keyOf(t, bad.Field); key != "" {
+			message = strings.Replace(message, bad.Field, key, 1)
+			if at := child(table, key); c.given(at) {
+				path = at
+				message = strings.TrimPrefix(strings.TrimPrefix(message, key+": "), key+" ")
 			}
 		}
-		c.fail(path, "%s", line)
+		p := c.problem(c.at(path).value, display(path), message)
+		p.Value, p.Allowed, p.Err = bad.Value, bad.Allowed, err
+		c.add(p)
 	}
 }
 
-// word reports whether s has name as a word of its own.
-func word(s, name string) bool {
-	letter := func(b byte) bool { return b == '_' || '0' <= b && b <= '9' || 'a' <= b|0x20 && b|0x20 <= 'z' }
-	for from := 0; ; {
-		i := strings.Index(s[from:], name)
-		if i < 0 {
-			return false
+// leaves returns the errors that err joins, also those joined within joined ones.
+func leaves(err error) []error {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if joined, ok := e.(interface{ Unwrap() []error }); ok {
+			var all []error
+			for _, e := range joined.Unwrap() {
+				all = append(all, leaves(e)...)
+			}
+			return all
 		}
-		i += from
-		end := i + len(name)
-		if (i == 0 || !letter(s[i-1])) && (end == len(s) || !letter(s[end])) {
-			return true
-		}
-		from = end
 	}
+	return []error{err}
 }
 
-// hostPort is a tcp endpoint of a rank: the port of the first and its number, as
-// engines choose it.
-func hostPort(endpoint string, rank int) (string, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "", errors.New("config: an endpoint is not tcp://host:port")
+// keyOf returns the key of a field of t, "" if it has none.
+func keyOf(t reflect.Type, name string) string {
+	for _, f := range fields(t) {
+		if t.Field(f.index).Name == name {
+			return f.key
+		}
 	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil || port+rank > math.MaxUint16 {
-		return "", fmt.Errorf("config: %s has no port for rank %d", endpoint, rank)
-	}
-	return "tcp://" + net.JoinHostPort(u.Hostname(), strconv.Itoa(port+rank)), nil
+	return ""
 }

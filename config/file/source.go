@@ -1,4 +1,4 @@
-package config
+package file
 
 import (
 	"bytes"
@@ -29,6 +29,7 @@ type place struct{ key, value int }
 
 // A source is a parsed file and where everything in it stands.
 type source struct {
+	path   string // the file's name
 	data   []byte
 	tree   map[string]any
 	places map[string]place
@@ -225,5 +226,5 @@ func (s *source) problem(offset int, key, message string) *Problem {
 	line := sort.SearchInts(s.lines, offset+1)
 	start := s.lines[line-1]
 	offset = min(offset, len(s.data))
-	return &Problem{Line: line, Column: 1 + utf8.RuneCount(s.data[start:offset]), Key: key, Message: message}
+	return &Problem{File: s.path, Line: line, Column: 1 + utf8.RuneCount(s.data[start:offset]), Key: key, Message: message}
 }

@@ -1,32 +1,27 @@
-package config
+package file
 
 import (
 	"os"
 	"reflect"
-	"strings"
 	"testing"
 )
 
 func exampleText(t testing.TB) string {
 	t.Helper()
-	data, err := os.ReadFile("router.example.toml")
+	data, err := os.ReadFile("../router.example.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(data)
 }
 
+// The example has every key, and its values are the defaults; its effective form has
+// every key too.
 func TestExampleFile(t *testing.T) {
 	text := exampleText(t)
 	f := mustParse(t, text, options())
 	if len(f.Warnings) > 0 {
 		t.Errorf("%v", f.Warnings)
-	}
-	g := mustBuild(t, text, options())
-	for _, r := range f.Routes {
-		if serve(t, g, strings.Replace(r.Model, "*", "x", 1), promptOf("hello")) == "" {
-			t.Error(r.Model)
-		}
 	}
 
 	// Every key is in it.
@@ -82,11 +77,22 @@ func TestExampleFile(t *testing.T) {
 		}
 	}
 
+	all, p := parse([]byte(f.Effective()))
+	if p != nil {
+		t.Fatal(p)
+	}
+	for path := range s.places {
+		_, ok := all.places[path]
+		if _, array := all.places[elem(path, 0)]; !ok && !array {
+			t.Errorf("%s is not in the effective file", display(path))
+		}
+	}
+
 	// What it calls a default is one: a file that is silent is the same.
 	silent := mustParse(t, "[[providers]]\nname='vllm-1'\napi_base='http://vllm-1:8000'\n[[routes]]\nmodel='m'\nstrategy='cache_aware'\ntargets=[{provider='vllm-1'}]\n", options())
-	if !reflect.DeepEqual(silent.Egress, f.Egress) || silent.MetricsScrape != f.MetricsScrape ||
-		silent.HealthProbe != f.HealthProbe || !reflect.DeepEqual(silent.Health, f.Health) ||
-		!reflect.DeepEqual(silent.Routes[0].Failover, f.Routes[0].Failover) {
+	if !Same(silent.Egress, f.Egress) || silent.MetricsScrape != f.MetricsScrape ||
+		silent.HealthProbe != f.HealthProbe || !Same(silent.Health, f.Health) ||
+		!Same(silent.Routes[0].Failover, f.Routes[0].Failover) {
 		t.Errorf("the defaults are\n%s", silent.Effective())
 	}
 	for _, r := range f.Routes {
@@ -94,7 +100,7 @@ func TestExampleFile(t *testing.T) {
 			continue
 		}
 		want := mustParse(t, "[[providers]]\nname='a'\napi_base='http://a'\n[[routes]]\nmodel='m'\nstrategy='"+r.Strategy+"'\ntargets=[{provider='a'}]\n", options())
-		if !reflect.DeepEqual(want.Routes[0].Settings, r.Settings) {
+		if !Same(want.Routes[0].Settings[r.Strategy], r.Settings[r.Strategy]) || len(r.Settings) != len(want.Routes[0].Settings) {
 			t.Errorf("%s: the defaults are\n%s", r.Strategy, want.Effective())
 		}
 	}
