@@ -3,8 +3,13 @@
 package zmqsub
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +17,7 @@ import (
 
 	"github.com/pebbe/zmq4"
 	"github.com/warmroute/router/egress"
+	"github.com/warmroute/router/internal/zmtp"
 	"github.com/warmroute/router/vllmtest"
 )
 
@@ -63,6 +69,72 @@ func TestConnectionsEndAtAnyMoment(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("libzmq's context does not end")
 	}
+}
+
+// TestMessageWithoutAnEnd measures what SECURITY.md says of libzmq: it keeps the
+// parts of a message before anybody can count them, 64 bytes for each empty one of
+// two bytes. Our own reader ends the connection at the ninth.
+func TestMessageWithoutAnEnd(t *testing.T) {
+	const sent = 4 << 20
+	parts := bytes.Repeat(zmtp.AppendFrame(nil, zmtp.More, nil), 32<<10)
+	endpoint := hostile(t, func(c net.Conn) {
+		z, err := zmtp.New(context.Background(), c, zmtp.Config{Socket: "PUB", MaxMessage: 1 << 10, Handshake: 5 * time.Second})
+		if err != nil {
+			return
+		}
+		for range sent / len(parts) {
+			if _, err := c.Write(parts); err != nil {
+				return
+			}
+		}
+		_, _ = z.Recv() // the subscription
+		_, _ = z.Recv()
+	})
+	grown := map[string]int{}
+	for name, open := range networks {
+		nw, err := open(egress.Policy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		before := resident(t)
+		lim := limits{message: 1 << 20, queue: 10, handshake: 5 * time.Second, heartbeat: time.Second, timeout: 3 * time.Second}
+		w, err := nw.dial(ctx, subscriber, strings.TrimPrefix(endpoint, "tcp://"), []string{""}, lim)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := time.AfterFunc(2*time.Second, w.interrupt)
+		_, err = w.recv()
+		stop.Stop()
+		if name == "own" && !errors.Is(err, zmtp.ErrTooLong) {
+			t.Errorf("our own reader: %v", err)
+		}
+		grown[name] = (resident(t) - before) >> 20
+		w.close()
+		nw.close()
+	}
+	t.Logf("MiB after %d MiB of empty parts: %v", sent>>20, grown)
+	if grown["own"] > 32 {
+		t.Errorf("our own reader took %d MiB", grown["own"])
+	}
+	if grown["libzmq"] < 32 {
+		t.Errorf("libzmq took %d MiB only: SECURITY.md says otherwise", grown["libzmq"])
+	}
+}
+
+// resident returns the bytes of memory that the process has.
+func resident(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skipf("no /proc to measure with: %v", err)
+	}
+	var size, pages int
+	if _, err := fmt.Sscan(string(b), &size, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
 }
 
 // zpublisher publishes as engines do: with libzmq, both sockets in one thread.
