@@ -12,7 +12,7 @@ import (
 // Benchmark measures one request, from Pick to Finished, over 8, 64 and 512
 // targets of known, unequal load, with prompts of 14 KB that share a lead of
 // 8 KB.
-func Benchmark(b *testing.B, newStrategy New) {
+func Benchmark(b *testing.B, newStrategy Factory) {
 	b.Helper()
 	lead := strings.Repeat("All of them begin alike. ", 8<<10/25)
 	prompts := make([]router.Prompt, 64)

@@ -28,6 +28,7 @@ func ExampleLaws() {
 	// scopes
 	// explained
 	// agrees
+	// ranked
 	// quiet
 	// forgets
 	// storm

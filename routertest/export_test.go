@@ -12,7 +12,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 
 // Failures checks one law, whether or not the strategy has the part for it, and
 // returns the failures.
-func Failures(name Law, newStrategy New) []string {
+func Failures(name Law, newStrategy Factory) []string {
 	r := &recorder{}
 	for _, l := range laws {
 		if l.name == name {

@@ -131,6 +131,27 @@ func (k *kit) agrees() {
 	}
 }
 
+// ranked plays histories of every kind, and fleets of which one target has nearly
+// all of the load, so that what is cached there and its rank contradict each other.
+func (k *kit) ranked() {
+	for seed := range uint64(12) {
+		rng := k.rng(seed + 3000)
+		s, steps := k.new(k.rand(seed)), k.history(seed, 80, kind(seed%4))
+		x := s.(router.Explainer)
+		play(s, steps, lens{before: func(_ router.Strategy, st step, ts []router.Target) {
+			busy := slices.Clone(ts)
+			if len(busy) > 0 {
+				busy[rng.IntN(len(busy))].Load = router.Load{Known: true, InFlight: 200}
+			}
+			for _, offered := range [][]router.Target{ts, busy} {
+				if bad := rankedList(x.Explain(context.Background(), st.prompt, offered, nil)); bad != "" {
+					k.failf("history %d: %s", seed, bad)
+				}
+			}
+		}})
+	}
+}
+
 func (k *kit) quiet() {
 	k.r.Helper()
 	k.same("Explain", noLens, func(uint64) lens {

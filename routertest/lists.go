@@ -43,6 +43,28 @@ func list(p router.Prompt, targets []router.Target, cs []router.Candidate) strin
 	return ""
 }
 
+// rankedList returns how the scores of candidates contradict their order, "" if
+// they do not.
+func rankedList(cs []router.Candidate) string {
+	const rounding = 1e-9 // scores that are equal may be sums in another order
+	for i, c := range cs {
+		if c.Target.State != router.Ready {
+			break
+		}
+		if i == 0 {
+			continue
+		}
+		first, before := cs[0], cs[i-1]
+		switch {
+		case math.IsNaN(c.Score) != math.IsNaN(first.Score):
+			return fmt.Sprintf("%s has a score or none, unlike the first, %s", candidate(c), candidate(first))
+		case c.Score > before.Score+rounding:
+			return fmt.Sprintf("number %d is %s, and comes after %s", i+1, candidate(c), candidate(before))
+		}
+	}
+	return ""
+}
+
 // differentLists says how two lists of candidates differ, "" where they do not.
 func differentLists(a, b []router.Candidate) string {
 	if len(a) != len(b) {

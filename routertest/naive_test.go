@@ -57,6 +57,7 @@ const (
 	losesNotReady  bug = "explains Ready ones only"
 	overwritesDst  bug = "writes over dst"
 	scoresBeyond   bug = "scores beyond 1"
+	scoresOther    bug = "scores the worst best"
 	explainsOther  bug = "explains another choice"
 	drawsToExplain bug = "draws while it explains"
 	forgetsNothing bug = "forgets nothing"
@@ -244,8 +245,11 @@ func (n *naive) Explain(_ context.Context, p router.Prompt, ts []router.Target, 
 			cs[i].Length, cs[i].Unit, cs[i].Cached = len(p.Text), router.Bytes, cached[i]
 			cs[i].Score = float64(cached[i]) / float64(len(p.Text))
 		}
-		if n.bug == scoresBeyond {
+		switch n.bug {
+		case scoresBeyond:
 			cs[i].Score *= 2
+		case scoresOther:
+			cs[i].Score = 1 - cs[i].Score
 		}
 	}
 	better := func(a, b *router.Candidate) int {

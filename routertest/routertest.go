@@ -20,10 +20,10 @@ import (
 	"github.com/warmroute/router"
 )
 
-// New returns a new strategy that shares nothing with those before and draws all
+// Factory returns a new strategy that shares nothing with those before and draws all
 // its random numbers from rand, which is safe for concurrent use. A strategy
 // that draws none ignores it.
-type New = func(rand func() uint64) router.Strategy
+type Factory = func(rand func() uint64) router.Strategy
 
 // Options adapts the kit to a strategy. The zero Options runs every law.
 type Options struct {
@@ -87,6 +87,10 @@ const (
 	// Agrees (of an Explainer): Pick takes the first candidate or one that is
 	// tied with it, for the same reason and with the same numbers.
 	Agrees Law = "agrees"
+	// Ranked (of an Explainer): the Score does not contradict the order. Of the
+	// Ready candidates none has a greater one than those before it, and either all
+	// have one or none.
+	Ranked Law = "ranked"
 	// Quiet (of an Explainer): Explain changes nothing and says the same twice.
 	Quiet Law = "quiet"
 	// Forgets (of a Forgetter): nothing is believed cached on a target after
@@ -121,6 +125,7 @@ var laws = []law{
 	{Scopes, nil, (*kit).scopes},
 	{Explained, explains, (*kit).explained},
 	{Agrees, explains, (*kit).agrees},
+	{Ranked, explains, (*kit).ranked},
 	{Quiet, explains, (*kit).quiet},
 	{Forgets, forgets, (*kit).forgets},
 	{Storm, nil, (*kit).storm},
@@ -136,7 +141,7 @@ func Laws() []Law {
 }
 
 // Run checks every law in a subtest of its name.
-func Run(t *testing.T, newStrategy New, o Options) {
+func Run(t *testing.T, newStrategy Factory, o Options) {
 	t.Helper()
 	if err := o.check(); err != nil {
 		t.Fatal(err)
@@ -176,7 +181,7 @@ type reporter interface {
 // stop ends a law at its first failure.
 type stop struct{}
 
-func (l law) run(r reporter, newStrategy New, o Options) {
+func (l law) run(r reporter, newStrategy Factory, o Options) {
 	r.Helper()
 	defer func() {
 		if p := recover(); p != nil && p != (stop{}) {
@@ -189,14 +194,14 @@ func (l law) run(r reporter, newStrategy New, o Options) {
 // kit is one run of one law.
 type kit struct {
 	r       reporter
-	new     New
+	new     Factory
 	seed    uint64
 	prompts []router.Prompt
 	ref     func(string) any
 	ids     []string
 }
 
-func newKit(r reporter, newStrategy New, o Options) *kit {
+func newKit(r reporter, newStrategy Factory, o Options) *kit {
 	k := &kit{r: r, new: newStrategy, seed: o.Seed, ref: o.Ref}
 	if k.seed == 0 {
 		k.seed = 1

@@ -46,6 +46,7 @@ func TestFaultsAreCaught(t *testing.T) {
 		{overwritesDst, routertest.Explained},
 		{scoresBeyond, routertest.Explained},
 		{explainsOther, routertest.Agrees},
+		{scoresOther, routertest.Ranked},
 		{drawsToExplain, routertest.Quiet},
 		{forgetsNothing, routertest.Forgets},
 		{forgetsAll, routertest.Forgets},
