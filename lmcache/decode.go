@@ -9,13 +9,12 @@ import (
 	"io"
 	"math"
 
-	"github.com/prometheus/common/expfmt"
-	prom "github.com/prometheus/common/model"
+	"github.com/warmroute/router/internal/samples"
 )
 
 const (
 	ratioName   = "lmcache_mp_l1_usage_ratio"
-	lineBuffer  = 4 << 10  // a longer line is not the gauge's
+	maxLine     = 4 << 10  // a longer line is not the gauge's
 	maxSelected = 64 << 10 // bytes of the gauge's lines
 )
 
@@ -44,7 +43,7 @@ type answer struct {
 // begins like.
 func decode(body io.Reader, want Kind) (answer, error) {
 	limited := &io.LimitedReader{R: body, N: MaxMetrics + 1}
-	r := bufio.NewReaderSize(limited, lineBuffer)
+	r := bufio.NewReaderSize(limited, maxLine)
 	first, skipped, err := firstByte(r)
 	switch {
 	case err == io.EOF && limited.N <= 0:
@@ -253,50 +252,28 @@ func boolean(name string, raw json.RawMessage) (bool, error) {
 
 func clamp(x float64) float64 { return min(max(x, 0), 1) }
 
-// readGauge returns the greatest value of the gauge. Only its own lines are handed
-// to Prometheus' parser, so that the rest of a page costs nothing and can break
-// nothing.
-func readGauge(r *bufio.Reader) (float64, error) {
-	var selected bytes.Buffer
-	rest := false // of a line that is longer than the buffer
-	for {
-		line, err := r.ReadSlice('\n')
-		if !rest && err != bufio.ErrBufferFull && isGauge(line) {
-			selected.Write(bytes.TrimRight(line, "\r\n"))
-			selected.WriteByte('\n')
-		}
-		if selected.Len() > maxSelected {
-			return 0, errLines
-		}
-		rest = err == bufio.ErrBufferFull
-		if err == io.EOF {
-			break
-		}
-		if err != nil && !rest {
-			return 0, err
-		}
-	}
-	parser := expfmt.NewTextParser(prom.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(&selected)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", ratioName, err)
-	}
-	most := -1.0
-	for _, m := range families[ratioName].GetMetric() {
-		v := m.GetUntyped().GetValue()
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return 0, fmt.Errorf("%s is %v", ratioName, v)
-		}
-		most = max(most, clamp(v))
-	}
-	if most < 0 {
+// readGauge returns the greatest value of the gauge. The rest of the page costs
+// nothing and can break nothing.
+func readGauge(r io.Reader) (float64, error) {
+	page := samples.Reader{MaxLine: maxLine}
+	all, _, err := page.Read(r, samples.Page{
+		MaxBytes: MaxMetrics, MaxWanted: maxSelected,
+		Wanted: func(name []byte) bool { return string(name) == ratioName },
+	})
+	switch {
+	case errors.Is(err, samples.ErrWanted):
+		return 0, errLines
+	case err != nil:
+		return 0, err
+	case len(all) == 0:
 		return 0, errNoGauge
 	}
+	most := 0.0
+	for _, s := range all {
+		if math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
+			return 0, fmt.Errorf("%s is %v", ratioName, s.Value)
+		}
+		most = max(most, clamp(s.Value))
+	}
 	return most, nil
-}
-
-// isGauge reports whether line is a sample of the gauge.
-func isGauge(line []byte) bool {
-	after, ok := bytes.CutPrefix(bytes.TrimLeft(line, " \t"), []byte(ratioName))
-	return ok && len(after) > 0 && (after[0] == '{' || after[0] == ' ' || after[0] == '\t')
 }

@@ -91,8 +91,8 @@ func TestDecode(t *testing.T) {
 		{name: "metric huge", body: gauge + " 1e400\n", fails: gauge},
 		{name: "metric text", body: gauge + " full\n", fails: gauge},
 		{name: "metric broken label", body: gauge + "{a=\"1} 0.5\n", fails: gauge},
-		{name: "long line before", body: "x{a=\"" + strings.Repeat("y", 3*lineBuffer) + "\"} 1\n" + gauge + " 0.5\n", want: metrics(0.5)},
-		{name: "end of a long line", body: "x{a=\"" + strings.Repeat("y", lineBuffer-6) + gauge + " 0.9\n" + gauge + " 0.5\n", want: metrics(0.5)},
+		{name: "long line before", body: "x{a=\"" + strings.Repeat("y", 3*maxLine) + "\"} 1\n" + gauge + " 0.5\n", want: metrics(0.5)},
+		{name: "end of a long line", body: "x{a=\"" + strings.Repeat("y", maxLine-6) + gauge + " 0.9\n" + gauge + " 0.5\n", want: metrics(0.5)},
 		{name: "many series", body: strings.Repeat(gauge+`{l1_tag="abcdefghijklmnopqrstuvwxyz"} 0.5`+"\n", 2000), fails: "more than 65536 bytes of"},
 		{name: "a megabyte", body: gauge + " 0.5\n" + strings.Repeat("#\n", (MaxMetrics-len(gauge)-5)/2), want: metrics(0.5)},
 		{name: "more than a megabyte", body: gauge + " 0.5\n" + strings.Repeat("#\n", MaxMetrics/2), fails: "longer than 1048576"},
@@ -146,7 +146,7 @@ func TestDecodeEndless(t *testing.T) {
 		if a, err := decode(r, KindAny); err == nil {
 			t.Errorf("%q: %+v", c.head, a)
 		}
-		if slack := 2*lineBuffer + 512; read > c.most+slack {
+		if slack := 2*maxLine + 512; read > c.most+slack {
 			t.Errorf("%q%q...: %d bytes were read", c.head, c.fill, read)
 		}
 	}

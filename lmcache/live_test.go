@@ -18,8 +18,6 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
-
-	"github.com/warmroute/router/internal/shareddata"
 )
 
 func lines[T any](t *testing.T, path string) []T {
@@ -47,7 +45,7 @@ var ratios = map[string]float64{"empty": 0, "partial": 0.3125, "half": 0.5, "nea
 // Whatever LMCache's servers were seen to answer, on any path, is polled over a
 // socket: the two that tell the fill are understood, all others are failures.
 func TestLiveAnswers(t *testing.T) {
-	dir := shareddata.Path(t, "lmcache_live")
+	dir := filepath.Join("testdata", "recorded")
 	type reply struct {
 		State, Method, Path string
 		Status              int
@@ -133,7 +131,7 @@ func TestLiveAnswers(t *testing.T) {
 
 // A server starts, fills up, evicts, fills up again, and stops, as it was seen to.
 func TestLiveLifecycle(t *testing.T) {
-	dir := shareddata.Path(t, "lmcache_live")
+	dir := filepath.Join("testdata", "recorded")
 	type line struct {
 		Phase  string
 		Ratio  *float64
