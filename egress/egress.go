@@ -15,6 +15,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/warmroute/router"
 )
 
 // Policy says what may be reached. The zero Policy denies link-local addresses
@@ -80,13 +82,15 @@ func article(r Range) string {
 	return ""
 }
 
-// Validate returns an error that names every entry of AllowHosts that can match
-// no host.
+// Validate returns a *router.ConfigError for each entry of AllowHosts that can
+// match no host, joined.
 func (p Policy) Validate() error {
 	var errs []error
 	for i, h := range p.AllowHosts {
 		if n := fold(h); n == "" || strings.ContainsAny(n, " /\\@*?#[]") || hasColon(n) {
-			errs = append(errs, fmt.Errorf("egress: Policy.AllowHosts[%d]: %q is not a host name or an address", i, h))
+			errs = append(errs, fmt.Errorf("egress: %w", &router.ConfigError{
+				Field: fmt.Sprintf("AllowHosts[%d]", i), Value: h, Allowed: "a host name or an address, without port and pattern",
+			}))
 		}
 	}
 	return errors.Join(errs...)

@@ -82,5 +82,5 @@ func ExamplePolicy_CheckAddr() {
 // An entry that can match no host is most likely a mistake.
 func ExamplePolicy_Validate() {
 	fmt.Println(egress.Policy{AllowHosts: []string{"vllm-1:8000"}}.Validate())
-	// Output: egress: Policy.AllowHosts[0]: "vllm-1:8000" is not a host name or an address
+	// Output: egress: AllowHosts[0] is "vllm-1:8000"; it must be a host name or an address, without port and pattern
 }

@@ -50,3 +50,25 @@ func (l *List) Add(err error) {
 
 // Err returns all errors that were added, joined, or nil if there are none.
 func (l *List) Err() error { return errors.Join(l.errs...) }
+
+// In returns err with at and a dot before the field of each *router.ConfigError in
+// it, joined or not. The errors of a Config within another one get their place so.
+func In(at string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var errs []error
+		for _, e := range joined.Unwrap() {
+			errs = append(errs, In(at, e))
+		}
+		return errors.Join(errs...)
+	}
+	var c *router.ConfigError
+	if !errors.As(err, &c) {
+		return &router.ConfigError{Field: at, Err: err}
+	}
+	in := *c
+	in.Field = at + "." + c.Field
+	return &in
+}
