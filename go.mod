@@ -8,13 +8,10 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/pebbe/zmq4 v1.4.0
 	github.com/pelletier/go-toml/v2 v2.4.3
-	github.com/prometheus/client_model v0.6.2
-	github.com/prometheus/common v0.70.0
 	go.uber.org/zap v1.28.0
 )
 
 require (
-	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/stretchr/testify v1.11.1 // indirect
 	go.uber.org/multierr v1.10.0 // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
 )

@@ -16,7 +16,7 @@ import (
 // the server, which does little else than write. At 500 members and 5 s there are
 // 100 in a second.
 func BenchmarkScrape(b *testing.B) {
-	page := realPages(b)["vllm_live/v0.32.0/metrics_load.txt"]
+	page := recorded(b, "vllm_live/v0.32.0/metrics_load.txt")
 	reply := []byte(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(page), page))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,7 +55,7 @@ func BenchmarkScrape(b *testing.B) {
 	if err := v.Set(ms); err != nil {
 		b.Fatal(err)
 	}
-	c := v.newClient()
+	c := newClient(v.pool, v.cfg.Load())
 	c.http.Transport.(*http.Transport).MaxIdleConnsPerHost = members // here they are one host
 	defer c.http.CloseIdleConnections()
 	i := 0

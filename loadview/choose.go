@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/warmroute/router"
 )
@@ -46,22 +44,23 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 	if len(v.warming) > 0 {
 		v.warmUp()
 	}
+	r := v.roster.Load()
 	copy(v.offered, v.truth)
 	d, err := pick(v.offered)
 	if err != nil {
 		if e, ok := err.(*router.NoTargetError); ok && e != nil && e.RetryAfter == 0 {
 			c := *e
-			c.RetryAfter = v.readyIn()
+			c.RetryAfter = v.readyIn(r)
 			err = &c
 		}
 		return d, nil, err
 	}
-	m := v.byID[d.Target.ID]
+	m := r.byID[d.Target.ID]
 	if m == nil {
 		return d, nil, fmt.Errorf("loadview: Choose: pick chose %q, which was not offered", d.Target.ID)
 	}
 	m.sent++
-	f := &flight{view: v, member: m, epoch: m.epoch, seq: m.sent, prefill: prefill(d)}
+	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, prefill: prefill(d)}
 	n := m.inFlight.Load() + 1
 	m.inFlight.Store(n)
 	m.peak = max(m.peak, n)
@@ -91,7 +90,7 @@ func prefill(d router.Decision) int64 {
 // flight is one counted request. It holds the member whose counter it raised:
 // one that left and came back is another.
 type flight struct {
-	view    *View
+	pool    *pool
 	member  *member
 	prefill int64  // what is still counted in member.prefill
 	epoch   uint32 // member.epoch when it was sent
@@ -102,69 +101,41 @@ type flight struct {
 // FirstToken takes the request off Prefill. Where it is the one that a half-open
 // breaker let through, it has succeeded: a long stream need not end first.
 func (f *flight) FirstToken() {
-	v, m := f.view, f.member
-	v.mu.Lock()
+	p, m := f.pool, f.member
+	p.mu.Lock()
 	if m.probe == f && !f.done {
-		v.learn(f, success, 0)
+		p.learn(f, success, 0)
 		f.epoch = m.epoch // what becomes of the rest counts as with any other
 	}
 	if f.prefill != 0 {
 		m.prefill.Store(m.prefill.Load() - f.prefill)
 		f.prefill = 0
-		v.putLoad(m)
+		p.putLoad(m)
 	}
-	v.mu.Unlock()
-	v.tell()
+	p.mu.Unlock()
+	p.tell()
 }
 
 // Done takes the request off the counters and learns from o. A Stage that is not
 // final is derived: Canceled where Err is context.Canceled, Failed where there
 // is another Err or Status >= 400, else Finished.
 func (f *flight) Done(o router.Outcome) {
-	w, pause := f.view.judge(o)
-	v, m := f.view, f.member
-	v.mu.Lock()
+	w, pause := f.pool.judge(o)
+	p, m := f.pool, f.member
+	p.mu.Lock()
 	if f.done {
-		v.mu.Unlock()
+		p.mu.Unlock()
 		return
 	}
 	f.done = true
 	m.inFlight.Store(m.inFlight.Load() - 1)
 	m.prefill.Store(m.prefill.Load() - f.prefill)
 	f.prefill = 0
-	v.putLoad(m)
+	p.putLoad(m)
 	// The usual end of a request on a member in good health needs no clock.
 	if w == failure || pause > 0 || m.probe == f || w == success && m.blemished() {
-		v.learn(f, w, pause)
+		p.learn(f, w, pause)
 	}
-	v.mu.Unlock()
-	v.tell()
+	p.mu.Unlock()
+	p.tell()
 }
-
-// putLoad brings the counters of m into what is offered.
-func (v *View) putLoad(m *member) {
-	if m.gone {
-		return
-	}
-	l := m.load()
-	if m.extra.Load() != 0 {
-		l.Queued += m.handicap(v.now())
-	}
-	v.truth[m.index].Load = l
-}
-
-// putState brings the state of m into what is offered.
-func (v *View) putState(m *member, now time.Duration) {
-	if m.gone {
-		return
-	}
-	s := m.stateAt(now)
-	v.truth[m.index].State = s
-	if s != m.told && !m.waiting && v.cfg.Trace.StateChanged != nil {
-		m.waiting = true
-		v.changed = append(v.changed, m)
-		v.pending.Store(true)
-	}
-}
-
-func toInt(n int64) int { return int(min(n, math.MaxInt)) }

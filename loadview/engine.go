@@ -1,18 +1,25 @@
 package loadview
 
-import "time"
+import (
+	"math"
+	"time"
 
-// Dialect names the engine that wrote a metrics page, as told from its names.
+	"github.com/warmroute/router/loadview/enginepage"
+)
+
+// Dialect is the name of the engine that wrote a metrics page, as its metrics'
+// names tell: that of one of the table's rows (see package enginepage).
 type Dialect string
 
+// The names of the dialects that the library knows.
 const (
-	VLLM      Dialect = "vllm"
-	SGLang    Dialect = "sglang"
-	TensorRT  Dialect = "tensorrt_llm"        // trtllm-serve, at /prometheus/metrics
-	Triton    Dialect = "triton_tensorrt_llm" // Triton's TensorRT-LLM backend
-	TGI       Dialect = "tgi"
-	LlamaCpp  Dialect = "llama.cpp"
-	noDialect Dialect = ""
+	VLLM     Dialect = enginepage.VLLM
+	SGLang   Dialect = enginepage.SGLang
+	TensorRT Dialect = enginepage.TensorRT
+	Triton   Dialect = enginepage.Triton
+	TGI      Dialect = enginepage.TGI
+	LlamaCpp Dialect = enginepage.LlamaCpp
+	NIM      Dialect = enginepage.NIM
 )
 
 // Engine is what a member's metrics page said last: of all engines under its
@@ -36,12 +43,32 @@ type Engine struct {
 	Age time.Duration
 }
 
-// page is an Engine as it was read, and what tells of a restart.
+// page is the state that a page reported, and when it was read.
 type page struct {
-	Engine
-	start float64 // process_start_time_seconds; -1: not there
-	count float64 // a counter that only a restart sets back; -1: not there
-	read  time.Duration
+	enginepage.State
+	read time.Duration
+}
+
+// engine returns p as an Engine of this age.
+func (p *page) engine(age time.Duration) Engine {
+	e := Engine{
+		Dialect: Dialect(p.Dialect), Running: p.Running, Waiting: p.Waiting,
+		KVUsage: p.KVUsage, KVUsageMean: p.KVUsageMean, Asleep: p.Asleep, Age: age,
+	}
+	if p.Start >= 0 {
+		e.Started = seconds(p.Start)
+	}
+	return e
+}
+
+// seconds returns the instant that is v seconds after 1970, the zero Time for one
+// that is too far away.
+func seconds(v float64) time.Time {
+	if !(v < 1<<40) {
+		return time.Time{}
+	}
+	whole, part := math.Modf(v)
+	return time.Unix(int64(whole), int64(part*1e9))
 }
 
 // Engine returns what the member's metrics page said last, for filters and
@@ -56,10 +83,9 @@ func (v *View) Engine(id string) (Engine, bool) {
 	if p == nil {
 		return Engine{}, false
 	}
-	e := p.Engine
-	e.Age = max(v.now()-p.read, 0)
-	if e.Age >= v.cfg.Scrape.StaleAfter {
+	age := max(v.now()-p.read, 0)
+	if age >= v.cfg.Load().Scrape.StaleAfter {
 		return Engine{}, false
 	}
-	return e, true
+	return p.engine(age), true
 }

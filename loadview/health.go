@@ -17,7 +17,7 @@ const (
 
 // judge returns what o says about the member, and for how long the member asked
 // to be left alone.
-func (v *View) judge(o router.Outcome) (verdict, time.Duration) {
+func (p *pool) judge(o router.Outcome) (verdict, time.Duration) {
 	o = o.Settled()
 	switch {
 	case o.NotSent:
@@ -27,7 +27,7 @@ func (v *View) judge(o router.Outcome) (verdict, time.Duration) {
 	case !o.Blames():
 		return neither, 0
 	}
-	pause := max(min(o.RetryAfter, v.cfg.RetryAfterMax), 0)
+	pause := max(min(o.RetryAfter, p.cfg.Load().RetryAfterMax), 0)
 	if o.Status == 429 && pause > 0 {
 		return neither, pause
 	}
@@ -35,8 +35,8 @@ func (v *View) judge(o router.Outcome) (verdict, time.Duration) {
 }
 
 // learn applies a verdict of f to its member.
-func (v *View) learn(f *flight, w verdict, pause time.Duration) {
-	m, now := f.member, v.now()
+func (p *pool) learn(f *flight, w verdict, pause time.Duration) {
+	m, now := f.member, p.now()
 	m.expire(now)
 	if pause > 0 {
 		m.pause.Store(max(m.pause.Load(), int64(now+pause)))
@@ -70,56 +70,56 @@ func (v *View) learn(f *flight, w verdict, pause time.Duration) {
 			m.streak = m.sent
 		}
 		if probe {
-			v.trip(m, now)
-		} else if fresh && v.cfg.Breaker && !m.has(tripped) {
+			p.trip(m, now)
+		} else if fresh && p.cfg.Load().Breaker && !m.has(tripped) {
 			m.faults++
-			if int(m.faults) >= v.cfg.BreakerFailures {
-				v.trip(m, now)
+			if int(m.faults) >= p.cfg.Load().BreakerFailures {
+				p.trip(m, now)
 			}
 		}
-		if fresh && v.cfg.CoolAfter > 0 && m.cool.Load() == 0 {
+		if fresh && p.cfg.Load().CoolAfter > 0 && m.cool.Load() == 0 {
 			m.fails.Store(m.fails.Load() + 1)
-			if int(m.fails.Load()) >= v.cfg.CoolAfter {
-				m.cool.Store(int64(now + v.coolDown(m.doubts)))
+			if int(m.fails.Load()) >= p.cfg.Load().CoolAfter {
+				m.cool.Store(int64(now + p.coolDown(m.doubts)))
 				m.doubts++
 			}
 		}
 	}
 	for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load()} {
 		if t != 0 && !m.gone {
-			v.watch(time.Duration(t))
+			p.watch(time.Duration(t))
 		}
 	}
-	v.putState(m, now)
+	p.putState(m, now)
 }
 
-func (v *View) trip(m *member, now time.Duration) {
+func (p *pool) trip(m *member, now time.Duration) {
 	m.set(tripped, true)
-	m.open.Store(int64(now + v.cfg.BreakerOpen))
+	m.open.Store(int64(now + p.cfg.Load().BreakerOpen))
 }
 
 // coolDown returns how long the cool-down after n others in a row lasts.
-func (v *View) coolDown(n int32) time.Duration {
-	d := v.cfg.CoolBase
-	for ; n > 0 && d < v.cfg.CoolMax; n-- {
-		if d > v.cfg.CoolMax/2 { // doubling might overflow
-			d = v.cfg.CoolMax
+func (p *pool) coolDown(n int32) time.Duration {
+	d := p.cfg.Load().CoolBase
+	for ; n > 0 && d < p.cfg.Load().CoolMax; n-- {
+		if d > p.cfg.Load().CoolMax/2 { // doubling might overflow
+			d = p.cfg.Load().CoolMax
 		} else {
 			d *= 2
 		}
 	}
-	if v.cfg.Jitter > 0 {
-		u := float64(v.cfg.Rand()>>11) / (1 << 53)
-		d -= time.Duration(float64(d) * v.cfg.Jitter * u)
+	if p.cfg.Load().Jitter > 0 {
+		u := float64(p.cfg.Load().Rand()>>11) / (1 << 53)
+		d -= time.Duration(float64(d) * p.cfg.Load().Jitter * u)
 	}
 	return max(d, 1)
 }
 
 // expire ends what time has ended on every member.
-func (v *View) expire(now time.Duration) {
-	v.due = 0
+func (p *pool) expire(now time.Duration) {
+	p.due = 0
 	unknown := false
-	for _, m := range v.members {
+	for _, m := range p.members {
 		m.expire(now)
 		if t := m.stale.Load(); t != 0 && int64(now) >= t {
 			m.stale.Store(0)
@@ -128,13 +128,13 @@ func (v *View) expire(now time.Duration) {
 		}
 		for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load(), m.stale.Load()} {
 			if t != 0 {
-				v.watch(time.Duration(t))
+				p.watch(time.Duration(t))
 			}
 		}
-		v.putState(m, now)
+		p.putState(m, now)
 	}
 	if unknown {
-		v.spreadQueued()
+		p.spreadQueued()
 	}
 }
 
@@ -188,13 +188,13 @@ func (m *member) readyIn(now time.Duration) time.Duration {
 
 // readyIn returns the shortest time until a member may be Ready that is not; 0:
 // nobody can tell.
-func (v *View) readyIn() time.Duration {
+func (v *View) readyIn(r *roster) time.Duration {
 	if v.due == 0 {
 		return 0
 	}
 	var least time.Duration
 	now := v.now()
-	for _, m := range v.members {
+	for _, m := range r.members {
 		if d := m.readyIn(now); d > 0 && (least == 0 || d < least) {
 			least = d
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -234,7 +236,9 @@ func TestBadSetChangesNothing(t *testing.T) {
 	v := newView(t, Config{}, 2)
 	before := v.Snapshot()
 	err := v.Set([]Member{{ID: "x"}, {}, {ID: "y", Weight: math.Inf(1)}, {ID: "x"}})
-	for _, want := range []string{"member 1 has no ID", `"y" has an infinite Weight`, `members 0 and 3 are both "x"`} {
+	for _, want := range []string{
+		`Members[1].ID is ""`, `member "y": Members[2].Weight is +Inf`, `Members[3].ID is "x"; it must be another one than that of Members[0]`,
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}
@@ -247,7 +251,7 @@ func TestBadSetChangesNothing(t *testing.T) {
 func TestBadConfig(t *testing.T) {
 	_, err := New(Config{CoolBase: -1, CoolMax: -1, Jitter: 2, BreakerFailures: -1, BreakerOpen: -1})
 	for _, field := range []string{"CoolBase", "CoolMax", "Jitter", "BreakerFailures", "BreakerOpen"} {
-		if err == nil || !strings.Contains(err.Error(), "Config."+field+":") {
+		if err == nil || !strings.Contains(err.Error(), "loadview: "+field+" is ") {
 			t.Errorf("%s is not named in %v", field, err)
 		}
 	}
@@ -373,4 +377,14 @@ func TestSlowHook(t *testing.T) {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// recorded returns a recorded metrics page.
+func recorded(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("enginepage", "testdata", "recorded", filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

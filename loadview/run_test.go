@@ -155,7 +155,9 @@ func TestDeniedURLs(t *testing.T) {
 		{ID: "a", Metrics: "http://169.254.169.254/metrics"}, {ID: "b", Health: "http://0xa9fea9fe/"},
 		{ID: "c", Metrics: "tcp://c:1"}, {ID: "d", Health: "d:8000"}, {ID: "e", Metrics: "http://e/metrics"},
 	})
-	for _, want := range []string{`Metrics of member "a"`, `Health of member "b"`, `Metrics of member "c"`, `Health of member "d"`, "link-local"} {
+	for _, want := range []string{
+		`member "a": Members[0].Metrics`, `member "b": Members[1].Health`, `member "c": Members[2].Metrics`, `member "d": Members[3].Health`, "link-local",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}
@@ -178,9 +180,15 @@ func TestDeniedURLs(t *testing.T) {
 	if err := v.Set([]Member{{ID: "a", Metrics: "http://localhost:" + port}}); err == nil {
 		t.Error("localhost is loopback")
 	}
-	v.cfg.Egress = egress.Policy{} // as if the name had meant something else then
+	forgiving := cfg
+	forgiving.Egress = egress.Policy{} // as if the name had meant something else then
+	if err := v.SetConfig(forgiving); err != nil {
+		t.Fatal(err)
+	}
 	set(t, v, Member{ID: "a", Metrics: "http://localhost:" + port})
-	v.cfg.Egress = cfg.Egress
+	if err := v.SetConfig(cfg); err != nil {
+		t.Fatal(err)
+	}
 	run(t, v)
 	var denied *egress.DeniedError
 	eventually(t, "it is denied", func() bool { return errors.As(stateOf(v, "a").ScrapeError, &denied) })
@@ -199,7 +207,7 @@ func TestBadRunConfig(t *testing.T) {
 		"Scrape.Interval", "Scrape.Timeout", "Scrape.StaleAfter", "Scrape.MaxBody", "Scrape.Parallel",
 		"Probe.Interval", "Probe.Timeout", "Probe.Failures", "Probe.Successes", "Probe.Parallel", "Egress",
 	} {
-		if err == nil || !strings.Contains(err.Error(), "Config."+field+":") {
+		if err == nil || !strings.Contains(err.Error(), "loadview: "+field) {
 			t.Errorf("%s is not named in %v", field, err)
 		}
 	}

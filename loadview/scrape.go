@@ -2,9 +2,13 @@ package loadview
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"time"
+
+	"github.com/warmroute/router/loadview/enginepage"
 )
 
 // maxStarts bounds the start times that are remembered for an address.
@@ -21,40 +25,43 @@ type history struct {
 
 // restarted reports whether p is of another process than those before.
 func (h *history) restarted(p *page) bool {
-	back := h.failed && h.count > 0 && p.count < h.count
-	h.count, h.failed = p.count, false
-	if p.start < 0 {
+	back := h.failed && h.count > 0 && p.Total < h.count
+	h.count, h.failed = p.Total, false
+	if p.Start < 0 {
 		return back
 	}
-	if slices.Contains(h.starts, p.start) {
+	if slices.Contains(h.starts, p.Start) {
 		return false
 	}
 	if len(h.starts) == maxStarts {
 		h.starts = slices.Delete(h.starts, 0, 1)
 	}
-	h.starts = append(h.starts, p.start)
+	h.starts = append(h.starts, p.Start)
 	return len(h.starts) > 1
 }
 
 // scrapeAll scrapes one page, for all members that are on it, until ctx is done.
 func (c *client) scrapeAll(ctx context.Context, sources []*source) {
-	c.every(ctx, c.view.cfg.Scrape.Interval, c.scrapes, func() { c.scrape(ctx, sources) })
+	c.every(ctx, c.cfg.Scrape.Interval, c.scrapes, func() { c.scrape(ctx, sources) })
 }
 
 func (c *client) scrape(ctx context.Context, sources []*source) {
-	v := c.view
-	cfg := &v.cfg.Scrape
-	v.mu.Lock()
+	p := c.pool
+	cfg := &c.cfg.Scrape
+	p.mu.Lock()
 	for _, s := range sources {
 		s.member.peak = s.member.inFlight.Load()
 	}
-	v.mu.Unlock()
+	p.mu.Unlock()
 
-	var f families
+	var text enginepage.Page
 	err := c.get(ctx, cfg.Timeout, sources[0], sources[0].metrics, "text/plain;version=0.0.4", func(body io.Reader) (err error) {
-		r := c.readers.Get().(*reader)
+		r := c.readers.Get().(*enginepage.Reader)
 		defer c.readers.Put(r)
-		f, err = r.read(body, cfg.MaxBody)
+		text, err = r.Read(body, p.dialects, cfg.MaxBody)
+		if errors.Is(err, enginepage.ErrTooLong) {
+			err = fmt.Errorf("%w: more than Scrape.MaxBody, %d bytes", err, cfg.MaxBody)
+		}
 		return err
 	})
 	if ctx.Err() != nil {
@@ -70,15 +77,15 @@ func (c *client) scrape(ctx context.Context, sources []*source) {
 		if err == nil {
 			var ok bool
 			if r, ok = ranks[s.rank]; !ok {
-				r.page, r.err = f.page(s.rank)
+				r.page.State, r.err = text.State(s.rank)
 				ranks[s.rank] = r
 			}
 		}
-		restarted, changed := v.report(s, r.page, r.err)
+		restarted, changed := p.report(s, r.page, r.err)
 		if restarted {
-			v.Forget(s.member.id)
+			p.forgetAll(s.member.id)
 		}
-		if f := v.cfg.Trace.ScrapeChanged; f != nil && changed {
+		if f := p.cfg.Load().Trace.ScrapeChanged; f != nil && changed {
 			f(s.member.id, r.err)
 		}
 	}
@@ -87,23 +94,23 @@ func (c *client) scrape(ctx context.Context, sources []*source) {
 // report takes over what a scrape found, unless the member is another by now, and
 // says whether its engine is another one than before, and whether the scrape
 // began or ceased to fail.
-func (v *View) report(s *source, p page, err error) (restarted, changed bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	m := s.member
 	if m.gone || m.source != s {
 		return false, false
 	}
 	// A page without the load may say that the engine was restarted all the same.
-	if p.Dialect != noDialect {
-		restarted = m.history.restarted(&p)
-		p.read = v.now()
-		m.page.Store(&p)
+	if st.Dialect != "" {
+		restarted = m.history.restarted(&st)
+		st.read = p.now()
+		m.page.Store(&st)
 	}
 	m.history.failed = err != nil
 	if err == nil {
-		others := int64(p.Running) + int64(p.Waiting) - m.peak
-		v.putQueued(m, max(others, 0), max(p.read+v.cfg.Scrape.StaleAfter, time.Duration(1)))
+		others := int64(st.Running) + int64(st.Waiting) - m.peak
+		p.putQueued(m, max(others, 0), max(st.read+p.cfg.Load().Scrape.StaleAfter, time.Duration(1)))
 	}
 	old := m.trouble.Load()
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview/enginepage"
 	"github.com/warmroute/router/vllmtest"
 )
 
@@ -57,7 +58,7 @@ func TestScrapeDialects(t *testing.T) {
 				e, ok := v.Engine("a")
 				return ok && e.Running == 2 && e.Waiting == 3 && queued(t, v, "a") == 4
 			})
-			if e, _ := v.Engine("a"); e.Dialect == noDialect || d != vllmtest.TGI && !(e.KVUsage > 0) || e.Asleep {
+			if e, _ := v.Engine("a"); e.Dialect == "" || d != vllmtest.TGI && !(e.KVUsage > 0) || e.Asleep {
 				t.Errorf("%+v", e)
 			}
 		})
@@ -117,7 +118,7 @@ func TestScrapeFailures(t *testing.T) {
 		}, "redirects are not followed"},
 		"no metrics": {text("python_info 1\n"), "neither"},
 		"NaN":        {text("vllm:num_requests_running NaN\nvllm:num_requests_waiting 0\n"), "not a number"},
-		"garbage":    {text("vllm:num_requests_running{{{ 1\n"), "text format parsing error"},
+		"garbage":    {text("vllm:num_requests_running{{{ 1\n"), "vllm:num_requests_running: there is no label"},
 		"endless": {func(w http.ResponseWriter, r *http.Request) bool {
 			for r.Context().Err() == nil {
 				if _, err := w.Write([]byte(strings.Repeat("# nothing\n", 1000))); err != nil {
@@ -195,7 +196,7 @@ func TestStaleAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := func(n int) {
-		p := page{Engine: Engine{Dialect: VLLM, Running: n}}
+		p := page{State: enginepage.State{Dialect: enginepage.VLLM, Running: n}}
 		v.report(v.byID["a"].source, p, nil)
 	}
 	look := func() (qs []int) {
@@ -279,12 +280,12 @@ func TestRestarts(t *testing.T) {
 // Pages without a start time: a counter tells, after a time away.
 func TestRestartByCounter(t *testing.T) {
 	h := &history{count: -1}
-	read := func(n float64) *page { return &page{start: -1, count: n} }
+	read := func(n float64) *page { return &page{State: enginepage.State{Start: -1, Total: n}} }
 	step := func(p *page, failedBefore, want bool) {
 		t.Helper()
 		h.failed = failedBefore
 		if got := h.restarted(p); got != want {
-			t.Errorf("count %v: %v", p.count, got)
+			t.Errorf("count %v: %v", p.Total, got)
 		}
 	}
 	step(read(5), false, false)

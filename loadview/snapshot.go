@@ -24,13 +24,6 @@ type Status struct {
 	ScrapeError error
 }
 
-// roster is what Snapshot starts from. It is never changed.
-type roster struct {
-	members []*member
-	targets []router.Target // members[i] without Load and State
-	byID    map[string]*member
-}
-
 // Snapshot returns every member in the order of Set. It takes no lock, so that a
 // page of metrics never holds up a Choose and never waits for one; each number is
 // right for some instant during the call, not all for the same one. It changes
@@ -42,7 +35,7 @@ func (v *View) Snapshot() []Status {
 	out := make([]Status, len(r.members))
 	for i, m := range r.members {
 		t := r.targets[i]
-		t.Load, t.State = m.load(), m.stateAt(now)
+		t.Load, t.State = m.loadNow(), m.stateAt(now)
 		s := Status{Target: t, Failures: int(m.fails.Load()), ReadyIn: m.readyIn(now)}
 		if m.queueKnown(now) {
 			s.QueuedKnown = true

@@ -68,8 +68,9 @@ var rules = []rule{
 	{"egress", nil},
 	{"kvindex", []string{"internal/configerr", "internal/idmemo"}},
 	{"kvindex/zmqsub", []string{"kvindex", "egress", "internal/configerr", "internal/zmtp"}},
-	{"lmcache", []string{"egress"}},
-	{"loadview", []string{"egress"}},
+	{"lmcache", []string{"egress", "internal/configerr", "internal/samples"}},
+	{"loadview", []string{"egress", "internal/configerr", "loadview/enginepage"}},
+	{"loadview/enginepage", []string{"internal/samples"}},
 	{"debugui", []string{"internal/observe", "kvindex", "loadview", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
@@ -147,7 +148,7 @@ func TestStandardLibraryOnly(t *testing.T) {
 func TestKeptOut(t *testing.T) {
 	out := map[string][]string{
 		"prompt":     {"go.uber.org/zap", "zmq"},
-		"loadview":   {"zmq", "prometheus/client_golang"},
+		"loadview":   {"zmq", "prometheus", "protobuf"},
 		"strategy/*": {"go.uber.org/zap", "zmq", "net/http"},
 		"config":     {"zmq"},
 		"config/*":   {"zmq"},

@@ -1,10 +1,9 @@
-package loadview
+package enginepage
 
 import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,14 +12,9 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/prometheus/common/expfmt"
-	prom "github.com/prometheus/common/model"
-
-	"github.com/warmroute/router/internal/shareddata"
 )
 
 func read(t testing.TB, path string) string {
@@ -32,31 +26,42 @@ func read(t testing.TB, path string) string {
 	return string(b)
 }
 
-func parse(s string) (page, error) { return parseRank(s, "") }
+const maxBody = 4 << 20
 
-func parseRank(s, rank string) (page, error) {
-	f, err := new(reader).read(strings.NewReader(s), DefaultMaxBody)
+var table = NewTable(Dialects())
+
+func parse(s string) (State, error) { return parseRank(s, "") }
+
+func parseRank(s, rank string) (State, error) {
+	p, err := new(Reader).Read(strings.NewReader(s), table, maxBody)
 	if err != nil {
-		return page{}, err
+		return State{}, err
 	}
-	return f.page(rank)
+	return p.State(rank)
 }
 
-func wantEngine(t *testing.T, name string, want, got Engine) {
+// wantState compares all of a State but the counter, which only a restart needs.
+// A want without a Start stands for a page without one.
+func wantState(t *testing.T, name string, want, got State) {
 	t.Helper()
+	if want.Start == 0 {
+		want.Start = -1
+	}
+	want.Total = got.Total
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 
 func TestPages(t *testing.T) {
-	for name, want := range map[string]Engine{
-		"vllm_dp_old":  {Dialect: VLLM, Running: 8, Waiting: 7, KVUsage: 0.75, KVUsageMean: 0.5, Asleep: true, Started: time.Unix(1.75e9, 0)},
+	for name, want := range map[string]State{
+		"vllm_dp_old":  {Dialect: VLLM, Running: 8, Waiting: 7, KVUsage: 0.75, KVUsageMean: 0.5, Asleep: true, Start: 1.75e9},
 		"vllm_v0":      {Dialect: VLLM, Running: 2, Waiting: 5, KVUsage: 0.5, KVUsageMean: 0.5},
 		"sglang_ranks": {Dialect: SGLang, Running: 7, Waiting: 6, KVUsage: 0.5, KVUsageMean: 0.3},
 		"trtllm":       {Dialect: TensorRT, Running: 6, Waiting: 2, KVUsage: 0.62, KVUsageMean: 0.62},
 		"triton":       {Dialect: Triton, Running: 3, Waiting: 4, KVUsage: 0.4875, KVUsageMean: 0.4875},
 		"tgi":          {Dialect: TGI, Running: 8, Waiting: 5, KVUsage: -1, KVUsageMean: -1},
+		"nim":          {Dialect: NIM, Running: 6, Waiting: 3, KVUsage: 0.25, KVUsageMean: 0.25, Start: 1.75e9},
 		"llamacpp":     {Dialect: LlamaCpp, Running: 4, Waiting: 46, KVUsage: 0.375, KVUsageMean: 0.375},
 	} {
 		s := read(t, filepath.Join("testdata", name+".txt"))
@@ -65,15 +70,15 @@ func TestPages(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			wantEngine(t, name, want, p.Engine)
+			wantState(t, name, want, p)
 		}
 	}
 	// Older trtllm-serve tells how full its cache is, and no load.
 	p, err := parse(read(t, filepath.Join("testdata", "trtllm_1.0.txt")))
-	if !errors.Is(err, errNoLoad) {
+	if !errors.Is(err, ErrNoLoad) {
 		t.Error(err)
 	}
-	wantEngine(t, "trtllm_1.0", Engine{Dialect: TensorRT, Running: -1, Waiting: -1, KVUsage: 0.62, KVUsageMean: 0.62}, p.Engine)
+	wantState(t, "trtllm_1.0", State{Dialect: TensorRT, Running: -1, Waiting: -1, KVUsage: 0.62, KVUsageMean: 0.62}, p)
 }
 
 // reversed returns the lines in the opposite order: it never matters.
@@ -89,52 +94,52 @@ func TestBadPages(t *testing.T) {
 		page string
 		want error
 	}{
-		"empty":             {"", errNoLoad},
-		"html":              {"<html><body>503</body></html>", errNoLoad},
-		"JSON":              {`[{"numActiveRequests":5}]`, errNotText},
-		"no stats":          {"python_info 1\nprocess_start_time_seconds 1\n", errNoLoad},
-		"NaN":               {strings.Replace(vllm, "} 5.0", "} NaN", 1), errBadCount},
-		"infinite":          {strings.Replace(vllm, "} 5.0", "} +Inf", 1), errBadCount},
-		"negative":          {strings.Replace(vllm, "} 5.0", "} -1", 1), errBadCount},
-		"NaN waiting":       {strings.Replace(vllm, "} 7.0", "} NaN", 1), errBadCount},
-		"no waiting":        {regexp.MustCompile(`(?m)^vllm:num_requests_waiting\{.*\n`).ReplaceAllString(vllm, ""), errNoLoad},
+		"empty":             {"", ErrNoLoad},
+		"html":              {"<html><body>503</body></html>", ErrNoLoad},
+		"JSON":              {`[{"numActiveRequests":5}]`, ErrNotText},
+		"no stats":          {"python_info 1\nprocess_start_time_seconds 1\n", ErrNoLoad},
+		"NaN":               {strings.Replace(vllm, "} 5.0", "} NaN", 1), ErrBadCount},
+		"infinite":          {strings.Replace(vllm, "} 5.0", "} +Inf", 1), ErrBadCount},
+		"negative":          {strings.Replace(vllm, "} 5.0", "} -1", 1), ErrBadCount},
+		"NaN waiting":       {strings.Replace(vllm, "} 7.0", "} NaN", 1), ErrBadCount},
+		"no waiting":        {regexp.MustCompile(`(?m)^vllm:num_requests_waiting\{.*\n`).ReplaceAllString(vllm, ""), ErrNoLoad},
 		"a cut line":        {vllm[:strings.Index(vllm, `vllm:num_requests_running{engine="0"`)+30], nil},
 		"no number":         {strings.Replace(vllm, "} 5.0", "} five", 1), nil},
-		"too long":          {strings.Repeat("# nothing\n", DefaultMaxBody/10+1), errTooLong},
-		"one endless line":  {strings.Repeat("x", DefaultMaxBody+1), errTooLong},
-		"endlessly many":    {strings.Repeat(`vllm:num_requests_running{engine="1"} 1`+"\n", maxSelected/30), errTooMany},
+		"too long":          {strings.Repeat("# nothing\n", maxBody/10+1), ErrTooLong},
+		"one endless line":  {strings.Repeat("x", maxBody+1), ErrTooLong},
+		"endlessly many":    {strings.Repeat(`vllm:num_requests_running{engine="1"} 1`+"\n", maxWanted/30), ErrTooMany},
 		"a label unclosed":  {"vllm:num_requests_running{engine=\"1 1\n", nil},
-		"priorities only":   {"sglang:num_running_reqs{priority=\"1\"} 1\nsglang:num_queue_reqs{priority=\"1\"} 1\n", errNoLoad},
-		"two engines' half": {"vllm:num_requests_running 1\ntgi_queue_size 2\n", errNoLoad},
+		"priorities only":   {"sglang:num_running_reqs{priority=\"1\"} 1\nsglang:num_queue_reqs{priority=\"1\"} 1\n", ErrNoLoad},
+		"two engines' half": {"vllm:num_requests_running 1\ntgi_queue_size 2\n", ErrNoLoad},
 	} {
 		if p, err := parse(c.page); err == nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, %+v", name, err, p.Engine)
+			t.Errorf("%s: %v, %+v", name, err, p)
 		}
 	}
 	p, err := parse("vllm:num_requests_waiting 1\ntgi_queue_size 2\ntgi_batch_current_size 3\n")
 	if err != nil {
 		t.Error(err)
 	}
-	wantEngine(t, "the complete one counts", Engine{Dialect: TGI, Running: 3, Waiting: 2, KVUsage: -1, KVUsageMean: -1}, p.Engine)
+	wantState(t, "the complete one counts", State{Dialect: TGI, Running: 3, Waiting: 2, KVUsage: -1, KVUsageMean: -1}, p)
 	p, err = parse("vllm:num_requests_running 1e300\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc NaN\n")
 	if err != nil || p.Running != maxRequests || p.KVUsage != -1 {
-		t.Errorf("%v, %+v", err, p.Engine)
+		t.Errorf("%v, %+v", err, p)
 	}
 }
 
 // The pages of real engines, with the numbers that a person reads off them.
 func TestRealPages(t *testing.T) {
-	vllm := func(running, waiting int, kv, start float64) Engine {
-		e := Engine{Dialect: VLLM, Running: running, Waiting: waiting, KVUsage: kv, KVUsageMean: kv}
+	vllm := func(running, waiting int, kv, start float64) State {
+		e := State{Dialect: VLLM, Running: running, Waiting: waiting, KVUsage: kv, KVUsageMean: kv}
 		if start > 0 {
-			e.Started = seconds(start)
+			e.Start = start
 		}
 		return e
 	}
-	sglang := func(running, waiting int, kv, mean float64) Engine {
-		return Engine{Dialect: SGLang, Running: running, Waiting: waiting, KVUsage: kv, KVUsageMean: mean}
+	sglang := func(running, waiting int, kv, mean float64) State {
+		return State{Dialect: SGLang, Running: running, Waiting: waiting, KVUsage: kv, KVUsageMean: mean}
 	}
-	want := map[string]Engine{
+	want := map[string]State{
 		"vllm_live/v0.16.0/metrics_idle.txt":             vllm(0, 0, 0, 1.795987529e9),
 		"vllm_live/v0.16.0/metrics_load.txt":             vllm(3, 21, 1, 1.79598778841e9),
 		"vllm_live/v0.23.0/metrics_idle.txt":             vllm(0, 0, 0, 1.79598587409e9),
@@ -158,16 +163,17 @@ func TestRealPages(t *testing.T) {
 			continue
 		}
 		if strings.HasPrefix(name, "llmd_sim") {
-			wantEngine(t, name, vllm(0, 0, 0, 0), p.Engine)
+			wantState(t, name, vllm(0, 0, 0, 0), p)
 			continue
 		}
+		name = strings.TrimSuffix(name, " (whole)")
 		w, ok := want[name]
 		if !ok {
-			t.Errorf("%s: nobody has read its numbers yet: %+v", name, p.Engine)
+			t.Errorf("%s: nobody has read its numbers yet: %+v", name, p)
 			continue
 		}
 		seen[name] = true
-		wantEngine(t, name, w, p.Engine)
+		wantState(t, name, w, p)
 		// The rules again, by other means: the engines' own lines added up by regexp.
 		if strings.HasPrefix(name, "vllm") {
 			if r, q := sumLines(t, s, `vllm:num_requests_running\{`), sumLines(t, s, `vllm:num_requests_waiting\{`); p.Running != r || p.Waiting != q {
@@ -186,7 +192,7 @@ func TestRealPages(t *testing.T) {
 	}
 	for name := range want {
 		if !seen[name] {
-			t.Logf("%s is not here", name)
+			t.Errorf("%s is not here", name)
 		}
 	}
 }
@@ -203,96 +209,72 @@ func sumLines(t *testing.T, s, start string) (n int) {
 	return n
 }
 
-// realPages returns every recorded page by its name.
+// realPages returns every recorded page by its name: those of testdata, without
+// most of their histograms, and the whole ones if they are beside the checkout.
 func realPages(t testing.TB) map[string]string {
 	t.Helper()
-	root := shareddata.Path(t, "vllm_live")
 	pages := map[string]string{}
-	for _, glob := range []string{"../vllm_live/*/metrics_*.txt", "../sglang_live/metrics_*.txt"} {
-		files, err := filepath.Glob(filepath.Join(root, glob))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			rel, err := filepath.Rel(filepath.Dir(root), f)
+	for _, root := range []string{"testdata/recorded", "../../../shared/data"} {
+		for _, glob := range []string{"vllm_live/*/metrics_*.txt", "sglang_live/metrics_*.txt"} {
+			files, err := filepath.Glob(filepath.Join(root, glob))
 			if err != nil {
 				t.Fatal(err)
 			}
-			pages[filepath.ToSlash(rel)] = read(t, f)
+			for _, f := range files {
+				rel, err := filepath.Rel(root, f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if root != "testdata/recorded" {
+					rel += " (whole)"
+				}
+				pages[filepath.ToSlash(rel)] = read(t, f)
+			}
 		}
 	}
-	all := read(t, shareddata.Path(t, "llmd_sim_metrics.txt"))
-	for i, s := range strings.Split(all, "### run ")[1:] {
-		_, s, _ = strings.Cut(s, "\n")
-		pages[fmt.Sprintf("llmd_sim_metrics.txt#%d", i)] = s
+	if b, err := os.ReadFile("../../../shared/data/llmd_sim_metrics.txt"); err == nil {
+		for i, s := range strings.Split(string(b), "### run ")[1:] {
+			_, s, _ = strings.Cut(s, "\n")
+			pages[fmt.Sprintf("llmd_sim_metrics.txt#%d", i)] = s
+		}
 	}
-	if len(pages) < 10 {
+	if len(pages) < 14 {
 		t.Fatalf("only %d pages", len(pages))
 	}
 	return pages
 }
 
-// TestPick holds the choice of lines against the parser on the whole page,
-// whatever the pieces in which the page comes.
-func TestPick(t *testing.T) {
+// The pieces in which a page comes do not matter.
+func TestPieces(t *testing.T) {
 	for name, s := range realPages(t) {
-		want := whole(t, s)
-		if len(want) < 3 {
-			t.Errorf("%s has only %v", name, want)
+		want, err := parse(s)
+		if err != nil {
+			t.Fatal(err)
 		}
 		for how, body := range map[string]io.Reader{
-			"at once": strings.NewReader(s), "in halves": iotest.HalfReader(strings.NewReader(s)),
+			"in halves":      iotest.HalfReader(strings.NewReader(s)),
 			"with the error": iotest.DataErrReader(strings.NewReader(s)), "in bytes": iotest.OneByteReader(strings.NewReader(s)),
 		} {
-			var r reader
-			r.buf = make([]byte, lineBuffer)
-			if err := r.pick(body, DefaultMaxBody); err != nil {
+			p, err := new(Reader).Read(body, table, maxBody)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, whole(t, r.selected.String())); diff != "" {
-				t.Errorf("%s %s (-whole +picked):\n%s", name, how, diff)
+			if got, err := p.State(""); got != want || err != nil {
+				t.Errorf("%s %s: %+v, %v; at once %+v", name, how, got, err, want)
 			}
 		}
 	}
 }
 
-// whole returns the wanted samples of a page, as text.
-func whole(t *testing.T, s string) []string {
-	t.Helper()
-	p := expfmt.NewTextParser(prom.UTF8Validation)
-	fs, err := p.TextToMetricFamilies(strings.NewReader(s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for name, f := range fs {
-		if !wanted[name] {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			labels := map[string]string{}
-			for _, l := range m.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
-			}
-			v := m.GetUntyped().GetValue() + m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			line := fmt.Sprint(name, v)
-			for _, k := range slices.Sorted(maps.Keys(labels)) {
-				line += fmt.Sprintf(" %s=%q", k, labels[k])
-			}
-			out = append(out, line)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
+const longLine = 64 << 10 // the longest line that is read
 
 func TestLongLines(t *testing.T) {
-	for _, n := range []int{lineBuffer - 1, lineBuffer, lineBuffer + 1, 3*lineBuffer - 7, 3 * lineBuffer} {
+	for _, n := range []int{longLine - 1, longLine, longLine + 1, 3*longLine - 7, 3 * longLine} {
 		long := "x{l=\"" + strings.Repeat("v", n-7) + "\"}"
 		s := long + "\ntgi_queue_size 2\n" + long + "\n" + long + "\ntgi_batch_current_size 3\n# " + long
 		p, err := parse(s)
 		if err != nil || p.Waiting != 2 || p.Running != 3 {
-			t.Errorf("lines of %d: %v, %+v", n, err, p.Engine)
+			t.Errorf("lines of %d: %v, %+v", n, err, p)
 		}
 	}
 }
@@ -315,11 +297,11 @@ func FuzzPage(f *testing.F) {
 
 func checkPage(t *testing.T, s, rank string) {
 	p, err := parseRank(s, rank)
-	if err == nil && (p.Running < 0 || p.Waiting < 0 || p.Dialect == noDialect) {
-		t.Errorf("rank %q: %+v without an error", rank, p.Engine)
+	if err == nil && (p.Running < 0 || p.Waiting < 0 || p.Dialect == "") {
+		t.Errorf("rank %q: %+v without an error", rank, p)
 	}
-	if p.Dialect != noDialect && (!(p.KVUsage >= -1 && p.KVUsage <= 1) || p.KVUsageMean > p.KVUsage) {
-		t.Errorf("rank %q: %+v", rank, p.Engine)
+	if p.Dialect != "" && (!(p.KVUsage >= -1 && p.KVUsage <= 1) || p.KVUsageMean > p.KVUsage) {
+		t.Errorf("rank %q: %+v", rank, p)
 	}
 }
 
@@ -328,11 +310,11 @@ func BenchmarkPage(b *testing.B) {
 	for _, name := range []string{"vllm_live/v0.32.0/metrics_load.txt", "sglang_live/metrics_sglang-0.5.23_dp2_tp2.txt"} {
 		b.Run(filepath.Base(name), func(b *testing.B) {
 			s := pages[name]
-			var r reader
+			var r Reader
 			b.SetBytes(int64(len(s)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := r.read(strings.NewReader(s), DefaultMaxBody); err != nil {
+				if _, err := r.Read(strings.NewReader(s), table, maxBody); err != nil {
 					b.Fatal(err)
 				}
 			}

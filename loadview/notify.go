@@ -1,0 +1,123 @@
+package loadview
+
+import (
+	"sync"
+
+	"github.com/warmroute/router"
+)
+
+// Changed returns a channel that is closed at the next change after which a member
+// may be Ready that was not: one recovered, was added, or ended its cool-down. The
+// end of a cool-down is only seen when the View is next used; the RetryAfter of a
+// *router.NoTargetError says when that is worth while. Whoever waits for a target
+// gets the channel first, then tries Choose, then waits. The channel is shared by all
+// who wait and by all Views over the pool; without anybody who waits a change costs
+// nothing.
+func (v *View) Changed() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.waiters == nil {
+		v.waiters = make(chan struct{})
+	}
+	return v.waiters
+}
+
+// signal ends the waiting. p.mu is held.
+func (p *pool) signal() {
+	if p.waiters != nil {
+		close(p.waiters)
+		p.waiters = nil
+	}
+}
+
+// listeners are the functions of OnForget.
+type listeners struct {
+	mu  sync.Mutex
+	all map[*listener]struct{}
+}
+
+type listener struct{ f func(id string) }
+
+// OnForget registers f to be called when a member of any View over the pool is
+// gone or its cache is, under the conditions of Trace.Forget and right after it,
+// until stop is called. f is called without a lock of the View, by several goroutines
+// at once, and must not change the members. Once stop has returned, no new call of
+// f begins. stop may be called more than once.
+func (v *View) OnForget(f func(id string)) (stop func()) {
+	l, all := &listener{f}, &v.pool.forget
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.all == nil {
+		all.all = map[*listener]struct{}{}
+	}
+	all.all[l] = struct{}{}
+	return func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		delete(all.all, l)
+	}
+}
+
+// Forget reports to Trace.Forget and to the functions of OnForget that the
+// member's cache is gone or unknown. Counters and health stay as they are.
+func (v *View) Forget(id string) { v.pool.forgetAll(id) }
+
+func (p *pool) forgetAll(id string) {
+	if f := p.cfg.Load().Trace.Forget; f != nil {
+		f(id)
+	}
+	p.forget.mu.Lock()
+	fs := make([]*listener, 0, len(p.forget.all))
+	for l := range p.forget.all {
+		fs = append(fs, l)
+	}
+	p.forget.mu.Unlock()
+	for _, l := range fs {
+		p.forget.mu.Lock()
+		_, there := p.forget.all[l]
+		p.forget.mu.Unlock()
+		if there {
+			l.f(id)
+		}
+	}
+}
+
+// tell calls Trace.StateChanged for the changes that were not reported yet, unless
+// another goroutine, or this one further up its stack, does it.
+func (p *pool) tell() {
+	if !p.pending.Load() {
+		return
+	}
+	p.mu.Lock()
+	if p.telling {
+		p.mu.Unlock()
+		return
+	}
+	p.telling = true
+	defer func() { // also if the hook panics
+		p.telling = false
+		p.mu.Unlock()
+	}()
+	for len(p.changed) > 0 {
+		m := p.changed[0]
+		n := copy(p.changed, p.changed[1:])
+		p.changed[n] = nil
+		p.changed = p.changed[:n]
+		p.pending.Store(n > 0)
+		m.waiting = false
+		from, to := m.told, m.stateAt(p.now())
+		m.told = to
+		if from == to || m.gone {
+			continue
+		}
+		p.tellOne(m.id, from, to)
+	}
+}
+
+// tellOne is called with the lock held, releases it for the hook and takes it
+// again.
+func (p *pool) tellOne(id string, from, to router.State) {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	p.cfg.Load().Trace.StateChanged(id, from, to)
+}

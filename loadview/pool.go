@@ -1,0 +1,71 @@
+package loadview
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warmroute/router/loadview/enginepage"
+)
+
+// pool is the part that Views over the same members share.
+type pool struct {
+	cfg      atomic.Pointer[Config] // with its defaults; SetConfig replaces it
+	dialects *enginepage.Table
+	clock    *clock
+
+	// setting is held through a change of the members with its hooks, so that the
+	// hooks of one change are over before the next begins.
+	setting sync.Mutex
+
+	mu      sync.Mutex
+	byID    map[string]*member
+	members []*member
+	// due is the earliest instant at which time may change a state; 0: none.
+	due time.Duration
+	// changed holds members whose state differs from the one that was reported, each
+	// at most once; telling: a goroutine reports them.
+	changed []*member
+	telling bool
+	pending atomic.Bool // len(changed) > 0, to be read without the lock
+
+	warming []*member // members with a handicap
+
+	waiters chan struct{} // what Changed returned last; nil: nobody asked since the last change
+	forget  listeners
+
+	work    chan struct{} // of capacity 1: members or cfg have changed, for Run
+	running atomic.Bool   // Run runs
+}
+
+func newPool(cfg Config) *pool {
+	p := &pool{
+		dialects: enginepage.NewTable(append(cfg.Scrape.Dialects[:len(cfg.Scrape.Dialects):len(cfg.Scrape.Dialects)], enginepage.Dialects()...)),
+		clock:    newClock(cfg.Now),
+		byID:     map[string]*member{},
+		work:     make(chan struct{}, 1),
+	}
+	p.cfg.Store(&cfg)
+	return p
+}
+
+// now is the time since New.
+func (p *pool) now() time.Duration { return p.clock.since() }
+
+// watch sees to it that the pool looks at its members again at t.
+func (p *pool) watch(t time.Duration) {
+	if p.due == 0 || t < p.due {
+		p.due = t
+	}
+}
+
+// wake lets Run look at the members and at cfg again.
+func (p *pool) wake() {
+	select {
+	case p.work <- struct{}{}:
+	default:
+	}
+}
+
+func toInt(n int64) int { return int(min(n, math.MaxInt)) }
