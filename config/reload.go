@@ -54,7 +54,7 @@ func restart(a, b *file.File) []string {
 		ts = append(ts, "egress")
 	}
 	va, vb := viewConfig(a, Options{}), viewConfig(b, Options{})
-	if !reflect.DeepEqual(va.Scrape, vb.Scrape) {
+	if !file.Same(va.Scrape, vb.Scrape) {
 		ts = append(ts, "metrics_scrape")
 	}
 	if va.Probe != vb.Probe {

@@ -32,7 +32,8 @@ var nestedRules = []nestedRule{
 	{pattern: "debugui/browsertest"},
 	{pattern: "examples/caddy", newer: true}, // Caddy does
 	{pattern: "examples/*"},
-	{pattern: "tools", alone: true, newer: true}, // staticcheck, apidiff and govulncheck do
+	{pattern: "internal/samples/expfmttest", may: []string{"internal/samples"}}, // tests alone, never fetched
+	{pattern: "tools", alone: true, newer: true},                                // staticcheck, apidiff and govulncheck do
 }
 
 type goMod struct {

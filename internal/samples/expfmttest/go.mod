@@ -5,7 +5,7 @@ go 1.25.0
 require (
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.70.0
-	github.com/warmroute/router v0.0.0
+	github.com/warmroute/router v0.1.0
 )
 
 require (
