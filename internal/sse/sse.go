@@ -1,0 +1,123 @@
+// Package sse splits streams of server-sent events (WHATWG HTML, section 9.2.6) as they pass by.
+package sse
+
+import "bytes"
+
+// A Reader collects the data of each event. Its zero value is ready to use, for one stream, after Max was set;
+// it is not safe for concurrent use. It reads each byte a fixed number of times, however the stream is cut and
+// whatever its lines end with.
+type Reader struct {
+	// Max is the greatest data of one event that is held, in bytes. What an event has beyond it is dropped.
+	Max int
+
+	line  []byte // the line that has not ended
+	data  []byte // the data lines of the event that has not ended
+	lost  bool   // a part of line or data was dropped
+	hasCR bool   // the last byte was a CR, so a LF that follows ends no further line
+
+	looked int // bytes that were searched or copied, for tests
+}
+
+// Write takes the next bytes of the stream, cut anywhere, and calls event for each event that ends in them. Of data,
+// which is good until event returns, whole is false where a part was dropped. rest, where it is not nil, is called
+// with what is dropped of a data line, as it comes.
+func (r *Reader) Write(b []byte, event func(data []byte, whole bool), rest func([]byte)) {
+	lf, cr := -1, -1 // the next of each in b, len(b) for none: looked for once
+	for at := 0; at < len(b); {
+		if r.hasCR {
+			r.hasCR = false
+			if b[at] == '\n' {
+				at++
+				continue
+			}
+		}
+		lf, cr = r.find(b, at, lf, '\n'), r.find(b, at, cr, '\r')
+		end := min(lf, cr)
+		if end == len(b) {
+			r.hold(b[at:], rest)
+			return
+		}
+		r.hasCR = b[end] == '\r'
+		line := b[at:end]
+		if len(r.line) > 0 || len(line) > r.max() {
+			r.hold(line, rest)
+			line = r.line
+		}
+		r.take(line, event)
+		r.line = r.line[:0]
+		at = end + 1
+	}
+}
+
+func (r *Reader) max() int { return r.Max + len("data: ") }
+
+// find returns where the next c is at or after at; was is the answer before.
+func (r *Reader) find(b []byte, at, was int, c byte) int {
+	if was >= at {
+		return was
+	}
+	i := bytes.IndexByte(b[at:], c)
+	if i < 0 {
+		r.looked += len(b) - at
+		return len(b)
+	}
+	r.looked += i + 1
+	return at + i
+}
+
+// hold appends b to the line, as far as it goes.
+func (r *Reader) hold(b []byte, rest func([]byte)) {
+	r.looked += len(b)
+	if left := max(r.max()-len(r.line), 0); len(b) > left {
+		r.line = append(r.line, b[:left]...)
+		if bytes.HasPrefix(r.line, field) {
+			r.lost = true
+			if rest != nil {
+				rest(b[left:])
+			}
+		}
+		return
+	}
+	r.line = append(r.line, b...)
+}
+
+var field = []byte("data:")
+
+// take reads a whole line.
+func (r *Reader) take(line []byte, event func([]byte, bool)) {
+	if len(line) == 0 {
+		if len(r.data) > 0 {
+			event(r.data, !r.lost)
+		}
+		r.data, r.lost = r.data[:0], false
+		return
+	}
+	v, ok := bytes.CutPrefix(line, field)
+	if !ok {
+		return
+	}
+	v = bytes.TrimPrefix(v, []byte(" "))
+	if len(r.data) > 0 {
+		if len(r.data) >= r.Max {
+			r.lost = true
+			return
+		}
+		r.data = append(r.data, '\n')
+	}
+	if left := r.Max - len(r.data); len(v) > left {
+		v, r.lost = v[:left], true
+	}
+	r.data = append(r.data, v...)
+	r.looked += len(v)
+}
+
+// Held returns the data of the event that has not ended, with the part of its last line that has come: what a caller
+// whose rest is called for the first time has been given nothing of.
+func (r *Reader) Held() []byte {
+	v, _ := bytes.CutPrefix(r.line, field)
+	v = bytes.TrimPrefix(v, []byte(" "))
+	if len(r.data) == 0 {
+		return v
+	}
+	return append(append(r.data[:len(r.data):len(r.data)], '\n'), v...)
+}
