@@ -1,83 +1,62 @@
 package prompt
 
-// blockKind is what a content block holds.
-type blockKind uint8
+// BlockKind is the kind of a content block.
+type BlockKind uint8
 
+// The kinds of blocks.
 const (
-	blockOther blockKind = iota
-	blockNone            // no type
-	blockText
-	blockRefusal
-	blockThinking
-	blockRedacted
-	blockCall
-	blockResult
-	blockMedia
+	BlockOther    BlockKind = iota // of a type that this version does not know
+	BlockNone                      // without a type
+	BlockText                      // a text
+	BlockRefusal                   // the text of a refusal
+	BlockThinking                  // reasoning, as a text
+	BlockRedacted                  // reasoning that only the engine can read
+	BlockCall                      // a call of a tool
+	BlockResult                    // the result of a call, inside a turn
+	BlockMedia                     // an image, audio, a video or a file
 )
-
-func blockKindOf(typ []byte) blockKind {
-	switch string(typ) {
-	case "":
-		return blockNone
-	case "text", "input_text", "output_text", "summary_text", "reasoning_text":
-		return blockText
-	case "refusal":
-		return blockRefusal
-	case "thinking", "reasoning":
-		return blockThinking
-	case "redacted_thinking":
-		return blockRedacted
-	case "tool_use", "server_tool_use", "mcp_tool_use":
-		return blockCall
-	case "tool_result", "mcp_tool_result":
-		return blockResult
-	case "image_url", "input_image", "image", "image_embeds", "video_url", "video", "input_video",
-		"audio_url", "input_audio", "audio", "audio_embeds", "file", "input_file", "document":
-		return blockMedia
-	}
-	return blockOther
-}
 
 // look returns the "type" of the object that is next and leaves it there. Where
 // a reply was cut before the type, it is read to its end, as what it is not
 // known.
 func (p *parse) look() []byte {
-	look := p.scanner
-	typ := look.member1("type")
-	if p.reply && (look.err != nil || look.i == len(look.b)) {
-		p.skip()
+	look := p.Scanner
+	typ := look.Member("type")
+	p.Ahead += look.I - p.I
+	if p.reply && (look.Fault != 0 || look.I == len(look.B)) {
+		p.Skip()
 	}
 	return typ
 }
 
 // block reads one content block.
 func (p *parse) block(base int) {
-	switch p.peek() {
+	switch p.Peek() {
 	case '{':
 	case '"':
 		p.textPart(base)
 		return
 	default:
-		if !p.null() {
+		if !p.Null() {
 			p.wrong()
 		}
 		return
 	}
-	kind := blockKindOf(p.look())
-	if p.err != nil {
+	kind := BlockKindOf(string(p.look()))
+	if p.Fault != 0 {
 		return
 	}
 	switch kind {
-	case blockMedia:
+	case BlockMedia:
 		p.media()
 		return
-	case blockCall:
+	case BlockCall:
 		p.call()
 		return
-	case blockOther:
+	case BlockOther:
 		p.other()
 		return
-	case blockRedacted:
+	case BlockRedacted:
 		lo := len(p.out)
 		p.out = append(p.out, mark, kindReasoning)
 		p.media()
@@ -85,21 +64,21 @@ func (p *parse) block(base int) {
 			p.out = p.out[:lo]
 		}
 		return
-	case blockResult:
+	case BlockResult:
 		p.out = append(p.out, mark, kindInner)
 	}
-	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+	for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {
 		switch key := string(k); {
-		case key == "text" && (kind == blockText || kind == blockNone):
+		case key == "text" && (kind == BlockText || kind == BlockNone):
 			p.textPart(base)
-		case key == "refusal" && kind == blockRefusal:
+		case key == "refusal" && kind == BlockRefusal:
 			p.marked(kindRefusal)
-		case kind == blockThinking && !p.reply && (key == "thinking" || key == "reasoning" || key == "text"):
+		case kind == BlockThinking && !p.reply && (key == "thinking" || key == "reasoning" || key == "text"):
 			p.marked(kindReasoning)
-		case key == "content" && kind == blockResult:
+		case key == "content" && kind == BlockResult:
 			p.result()
 		default:
-			p.skip()
+			p.Skip()
 		}
 	}
 }
@@ -107,7 +86,7 @@ func (p *parse) block(base int) {
 // other writes an object that this version does not know, as it is.
 func (p *parse) other() {
 	p.out = append(p.out, mark, kindBlock)
-	p.out = p.canon(p.out, ownedMarkers)
+	p.out = canon(&p.Scanner, p.out, ownedMarkers)
 }
 
 // result reads the content of a tool's result that stands inside a turn. Its
@@ -115,17 +94,17 @@ func (p *parse) other() {
 // that they differ from the same parts after it.
 func (p *parse) result() {
 	base := len(p.out)
-	if p.peek() != '[' {
+	if p.Peek() != '[' {
 		p.content(base)
 		return
 	}
-	for ok := p.firstElem(); ok; ok = p.nextElem() {
+	for ok := p.FirstElem(); ok; ok = p.NextElem() {
 		lo := len(p.out)
-		p.peek()
+		p.Peek()
 		switch {
-		case p.peek() != '{':
+		case p.Peek() != '{':
 			p.block(lo)
-		case blockKindOf(p.look()) == blockResult:
+		case BlockKindOf(string(p.look())) == BlockResult:
 			p.other() // no engine nests results; looking ahead at each level would cost the square of the depth
 		default:
 			p.block(lo)
@@ -141,13 +120,13 @@ func (p *parse) result() {
 
 // calls reads a message's tool calls.
 func (p *parse) calls() {
-	switch p.peek() {
+	switch p.Peek() {
 	case '[':
-		for ok := p.firstElem(); ok; ok = p.nextElem() {
+		for ok := p.FirstElem(); ok; ok = p.NextElem() {
 			p.call()
 		}
 	case 'n':
-		p.null()
+		p.Null()
 	default:
 		p.wrong()
 	}
@@ -157,46 +136,46 @@ func (p *parse) calls() {
 // inside a member named function or custom. Its id is no part of the text: most
 // templates leave it out, and it differs between runs of one conversation.
 func (p *parse) call() {
-	if p.peek() != '{' {
+	if p.Peek() != '{' {
 		p.wrong()
 		return
 	}
 	sl := slots{base: len(p.out)}
 	p.callMembers(&sl, true)
-	if p.err != nil {
+	if p.Fault != 0 {
 		sl.cut(0)
 	}
 	p.settle(&sl)
 }
 
 func (p *parse) callMembers(sl *slots, outer bool) {
-	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+	for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {
 		lo := len(p.out)
 		switch key := string(k); {
 		case key == "name":
 			p.out = append(p.out, mark, kindCall)
-			if p.peek() == '"' {
-				p.out = p.copyString(p.out)
+			if p.Peek() == '"' {
+				p.out = p.CopyString(p.out)
 			} else {
 				p.wrong()
 			}
 			p.put(sl, 0, lo)
 		case key == "arguments" || key == "input":
 			p.out = append(p.out, mark, kindArguments)
-			switch p.peek() {
+			switch p.Peek() {
 			case '"':
-				p.out = p.copyString(p.out)
+				p.out = p.CopyString(p.out)
 			case 'n':
-				p.null()
+				p.Null()
 				p.out = p.out[:lo]
 			default:
-				p.out = p.canon(p.out, keepMarkers)
+				p.out = canon(&p.Scanner, p.out, keepMarkers)
 			}
 			p.put(sl, 1, lo)
-		case outer && (key == "function" || key == "custom") && p.peek() == '{':
+		case outer && (key == "function" || key == "custom") && p.Peek() == '{':
 			p.callMembers(sl, false)
 		default:
-			p.skip()
+			p.Skip()
 		}
 	}
 }
@@ -204,20 +183,20 @@ func (p *parse) callMembers(sl *slots, outer bool) {
 // media reads an object or a string as a digest of what it refers to.
 func (p *parse) media() {
 	var d digest
-	p.peek()
-	at := p.scanner
+	p.Peek()
+	at := p.Scanner
 	p.leaves(&d, true)
-	if d.n == 0 && p.err == nil {
+	if d.n == 0 && p.Fault == 0 {
 		// No member we know: all of it is what it is.
-		end := p.scanner
-		p.scanner = at
+		end := p.Scanner
+		p.Scanner = at
 		lo := len(p.out)
-		p.out = p.canon(p.out, ownedMarkers)
+		p.out = canon(&p.Scanner, p.out, ownedMarkers)
 		d.add(p.out[lo:])
 		p.out = p.out[:lo]
-		p.scanner = end
+		p.Scanner = end
 	}
-	if p.err == nil {
+	if p.Fault == 0 {
 		p.out = append(p.out, mark, kindMedia)
 		p.out = d.append(p.out)
 	}
@@ -225,28 +204,28 @@ func (p *parse) media() {
 
 // leaves adds what is next to d: strings that name a source, at any depth.
 func (p *parse) leaves(d *digest, source bool) {
-	switch p.peek() {
+	switch p.Peek() {
 	case '"':
 		if !source {
-			p.skipString()
+			p.SkipString()
 			return
 		}
 		lo := len(p.out)
-		p.out = p.copyString(p.out)
+		p.out = p.CopyString(p.out)
 		if len(p.out) > lo {
 			d.add(p.out[lo:])
 		}
 		p.out = p.out[:lo]
 	case '{':
-		for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+		for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {
 			p.leaves(d, isSource(k))
 		}
 	case '[':
-		for ok := p.firstElem(); ok; ok = p.nextElem() {
+		for ok := p.FirstElem(); ok; ok = p.NextElem() {
 			p.leaves(d, source)
 		}
 	default:
-		p.skip()
+		p.Skip()
 	}
 }
 

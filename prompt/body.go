@@ -1,10 +1,17 @@
 package prompt
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/warmroute/router/internal/jsonscan"
+)
 
 // section is a part of the text by its place in the engine's order.
+type section int8
+
 const (
-	secTools = iota
+	noSection section = iota - 1
+	secTools
 	secFunctions
 	secSystem
 	secTurns
@@ -14,14 +21,16 @@ const (
 // parse is one body being read. Parts are written to out as they come and put in
 // order at the end.
 type parse struct {
-	scanner
+	jsonscan.Scanner
 	out, tmp []byte
 	sections [sections]span
 
 	model, adapter, salt string
+	extraKey             string // separates caches like salt
 	tokens               []uint32
 	signals              signals
 
+	hard  *Error // why reading ended
 	soft  *Error // the first wrong type; reading went on after it
 	field string // where we are, for errors
 	index int    // in an array of that name; -1: not in one
@@ -36,13 +45,13 @@ type parse struct {
 
 // wrong notes that the value that is next has a wrong type and passes it.
 func (p *parse) wrong() {
-	p.peek()
-	at := p.i
-	p.skip()
-	if p.err != nil || p.soft != nil {
+	p.Peek()
+	at := p.I
+	p.Skip()
+	if p.Fault != 0 || p.soft != nil {
 		return
 	}
-	p.soft = &Error{Kind: Type, Field: p.where(), Offset: at}
+	p.soft = &Error{Kind: ErrType, Field: p.where(), Offset: at}
 }
 
 func (p *parse) where() string {
@@ -55,24 +64,37 @@ func (p *parse) where() string {
 // body reads a whole body of kind a.
 func (p *parse) body(a api) {
 	p.index = -1
-	if p.peek() != '{' {
-		if a != apiOther {
-			p.wrong()
-			p.end()
-		}
+	if p.Peek() == '{' {
+		p.object(a)
+	} else if a != nil {
+		p.wrong()
+	} else {
 		return
 	}
-	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+	if p.Fault == 0 {
+		p.field, p.index = "", -1
+		p.End()
+	}
+	if p.Fault != 0 {
+		p.hard = &Error{Kind: kindOf(p.Fault), Field: p.where(), Offset: p.At}
+	} else if a != nil {
+		a.done(p)
+	}
+}
+
+// object reads the members of a body.
+func (p *parse) object(a api) {
+	for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {
 		p.field, p.index = "", -1
 		lo := len(p.out)
-		sec := -1
+		sec := noSection
 		switch string(k) {
 		case "model":
 			p.field = "model"
 			p.model = p.str()
 		case "cache_salt":
 			p.field = "cache_salt"
-			p.salt = p.str()
+			p.salt = p.firstStr()
 		case "lora_path":
 			p.field = "lora_path"
 			p.adapter = p.firstStr()
@@ -89,76 +111,32 @@ func (p *parse) body(a api) {
 			p.field = "metadata"
 			p.metadata()
 		default:
-			sec = p.section(a, string(k))
+			if a != nil {
+				sec = a.member(p, k)
+			} else {
+				p.Skip()
+			}
 		}
 		if sec >= 0 {
 			p.sections[sec] = span{lo, len(p.out)}
 		}
 	}
-	if p.err == nil {
-		p.field, p.index = "", -1
-		p.end()
-	}
-	if p.err != nil && p.err.Field == "" {
-		p.err.Field = p.where()
-	}
-}
-
-// section reads the value of top-level field k where it is a part of the text,
-// and passes it otherwise.
-func (p *parse) section(a api, k string) int {
-	turns := a == apiChat || a == apiMessages || a == apiResponses
-	switch {
-	case k == "tools" && turns:
-		p.field = "tools"
-		p.tools()
-		return secTools
-	case k == "functions" && a == apiChat:
-		p.field = "functions"
-		p.tools()
-		return secFunctions
-	case k == "system" && a == apiMessages:
-		p.field = "system"
-		p.system()
-		return secSystem
-	case k == "instructions" && a == apiResponses:
-		p.field = "instructions"
-		p.system()
-		return secSystem
-	case k == "messages" && (a == apiChat || a == apiMessages || a == apiEmbeddings):
-		p.field = "messages"
-		p.array(p.message)
-		return secTurns
-	case k == "input" && a == apiResponses:
-		p.field = "input"
-		p.input()
-		return secTurns
-	case k == "prompt" && a == apiCompletion, k == "input" && a == apiEmbeddings:
-		p.field = "input"
-		if a == apiCompletion {
-			p.field = "prompt"
-		}
-		p.batch()
-		return secTurns
-	}
-	p.skip()
-	return -1
 }
 
 // array calls elem for each element of the array that is next.
 func (p *parse) array(elem func()) {
-	switch p.peek() {
+	switch p.Peek() {
 	case '[':
 		p.index = 0
-		for ok := p.firstElem(); ok; ok = p.nextElem() {
-			if elem(); p.err != nil {
+		for ok := p.FirstElem(); ok; ok = p.NextElem() {
+			if elem(); p.Fault != 0 {
 				return
 			}
 			p.index++
 		}
 		p.index = -1
 	case 'n':
-		p.null()
+		p.Null()
 	default:
 		p.wrong()
 	}
@@ -166,14 +144,14 @@ func (p *parse) array(elem func()) {
 
 // str reads a string; null is "".
 func (p *parse) str() string {
-	switch p.peek() {
+	switch p.Peek() {
 	case '"':
-		p.tmp = p.appendString(p.tmp[:0])
-		if p.err == nil {
+		p.tmp = p.AppendString(p.tmp[:0])
+		if p.Fault == 0 {
 			return string(p.tmp)
 		}
 	case 'n':
-		p.null()
+		p.Null()
 	default:
 		p.wrong()
 	}
@@ -182,14 +160,14 @@ func (p *parse) str() string {
 
 // strOr reads a string, or the string that an object has under key.
 func (p *parse) strOr(key string) (s string) {
-	if p.peek() != '{' {
+	if p.Peek() != '{' {
 		return p.str()
 	}
-	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+	for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {
 		if string(k) == key {
 			s = p.str()
 		} else {
-			p.skip()
+			p.Skip()
 		}
 	}
 	return s
@@ -197,15 +175,15 @@ func (p *parse) strOr(key string) (s string) {
 
 // firstStr reads a string, or the first one of an array.
 func (p *parse) firstStr() (s string) {
-	if p.peek() != '[' {
+	if p.Peek() != '[' {
 		return p.str()
 	}
 	first := true
-	for ok := p.firstElem(); ok; ok = p.nextElem() {
+	for ok := p.FirstElem(); ok; ok = p.NextElem() {
 		if first {
 			s = p.str()
 		} else {
-			p.skip()
+			p.Skip()
 		}
 		first = false
 	}
@@ -213,15 +191,15 @@ func (p *parse) firstStr() (s string) {
 }
 
 func (p *parse) metadata() {
-	if p.peek() != '{' {
-		p.skip()
+	if p.Peek() != '{' {
+		p.Skip()
 		return
 	}
-	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
-		if string(k) == "user_id" && p.peek() == '"' {
+	for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {
+		if string(k) == "user_id" && p.Peek() == '"' {
 			p.signals.userID = p.str()
 		} else {
-			p.skip()
+			p.Skip()
 		}
 	}
 }
@@ -229,12 +207,12 @@ func (p *parse) metadata() {
 // tools reads the definitions of tools.
 func (p *parse) tools() {
 	p.array(func() {
-		if p.peek() != '{' {
+		if p.Peek() != '{' {
 			p.wrong()
 			return
 		}
 		p.out = append(p.out, mark, kindTool)
-		p.out = p.canon(p.out, ownedMarkers)
+		p.out = canon(&p.Scanner, p.out, ownedMarkers)
 	})
 }
 
@@ -246,72 +224,5 @@ func (p *parse) system() {
 	p.content(lo + 2)
 	if len(p.out) == lo+2 {
 		p.out = p.out[:lo]
-	}
-}
-
-// batch reads a completion's prompt or an embedding's input: a text, token ids,
-// or an array of either, of which the first counts.
-func (p *parse) batch() {
-	p.tokens = nil
-	switch p.peek() {
-	case '"':
-		p.out = p.copyString(p.out)
-	case '[':
-		first := true
-		for ok := p.firstElem(); ok; ok = p.nextElem() {
-			c := p.peek()
-			switch {
-			case first && c == '"':
-				p.out = p.copyString(p.out)
-			case first && c == '[':
-				p.tokenArray()
-			case first && (c == '-' || c >= '0' && c <= '9'):
-				p.tokenElems()
-				return
-			case first:
-				p.wrong()
-			default:
-				p.skip()
-			}
-			first = false
-		}
-	case 'n':
-		p.null()
-	default:
-		p.wrong()
-	}
-}
-
-func (p *parse) tokenArray() {
-	if p.firstElem() {
-		p.tokenElems()
-	}
-}
-
-// tokenElems reads the ids of an array whose first element is next, to its end.
-// One that is no id makes them all unknown.
-func (p *parse) tokenElems() {
-	// An id and its comma are at least two bytes, mostly about five.
-	ids := make([]uint32, 0, min((len(p.b)-p.i)/5+1, 1<<16))
-	good := true
-	for ok := true; ok; ok = p.nextElem() {
-		c := p.peek()
-		if c < '0' || c > '9' {
-			good = false
-			p.wrong()
-			continue
-		}
-		at := p.i
-		id, ok := parseID(p.scalar(c))
-		if !ok && p.err == nil {
-			good = false
-			if p.soft == nil {
-				p.soft = &Error{Kind: Type, Field: p.where(), Offset: at}
-			}
-		}
-		ids = append(ids, id)
-	}
-	if good && p.err == nil {
-		p.tokens = ids
 	}
 }

@@ -1,35 +1,39 @@
 package prompt
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/warmroute/router/internal/jsonscan"
+)
 
 // ErrorKind says what is wrong with a request. It is itself an error, so that
-// errors.Is(err, prompt.Syntax) tells one kind from another.
+// errors.Is(err, prompt.ErrSyntax) tells one kind from another.
 type ErrorKind uint8
 
 // The kinds of errors.
 const (
-	Syntax      ErrorKind = iota + 1 // the body is not JSON: nothing of its text is used
-	Type                             // a field has a type it cannot have: it is left out, the rest is used
-	TooDeep                          // nested deeper than MaxDepth: nothing of its text is used
-	TooLarge                         // the body is over Parser.MaxBody: it was not read
-	UnknownPath                      // no body kind is known for this path; only told to Parser.Unknown
-	BadTokenIDs                      // the token-id header does not hold what ParseTokenIDs takes: it is left out
+	ErrSyntax      ErrorKind = iota + 1 // the body is not JSON: nothing of its text is used
+	ErrType                             // a field has a type it cannot have: it is left out, the rest is used
+	ErrTooDeep                          // nested deeper than MaxDepth: nothing of its text is used
+	ErrTooLarge                         // the body is over Parser.MaxBody: it was not read
+	ErrUnknownPath                      // no body kind is known for this path; only told to Parser.Unknown
+	ErrBadTokenIDs                      // the token-id header does not hold what ParseTokenIDs takes: it is left out
 )
 
 // Error returns the kind in words.
 func (k ErrorKind) Error() string {
 	switch k {
-	case Syntax:
+	case ErrSyntax:
 		return "malformed JSON"
-	case Type:
+	case ErrType:
 		return "wrong type"
-	case TooDeep:
+	case ErrTooDeep:
 		return "nested too deep"
-	case TooLarge:
+	case ErrTooLarge:
 		return "body too large"
-	case UnknownPath:
+	case ErrUnknownPath:
 		return "unknown path"
-	case BadTokenIDs:
+	case ErrBadTokenIDs:
 		return "bad token ids"
 	}
 	return "error " + strconv.Itoa(int(k))
@@ -65,4 +69,12 @@ func asError(e *Error) error {
 		return nil
 	}
 	return e
+}
+
+// kindOf returns the kind of error that a fault of the JSON is.
+func kindOf(f jsonscan.Fault) ErrorKind {
+	if f == jsonscan.TooDeep {
+		return ErrTooDeep
+	}
+	return ErrSyntax
 }

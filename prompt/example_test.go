@@ -68,7 +68,7 @@ func ExampleFromResponses() {
 func ExampleParseTokenIDs() {
 	fmt.Println(prompt.ParseTokenIDs("791, 6380,374"))
 	_, err := prompt.ParseTokenIDs("791,,374")
-	fmt.Println(errors.Is(err, prompt.BadTokenIDs), err)
+	fmt.Println(errors.Is(err, prompt.ErrBadTokenIDs), err)
 	// Output:
 	// [791 6380 374] <nil>
 	// true prompt: bad token ids in x-rolter-vllm-token-ids at byte 4
@@ -83,7 +83,7 @@ func ExampleParser() {
 		},
 		Adapters: map[string]string{"sql-lora": "llama"},
 		MaxText:  1 << 20,
-		Unknown:  func(path string, err error) { fmt.Println("told:", path, errors.Is(err, prompt.Syntax)) },
+		Unknown:  func(path string, err error) { fmt.Println("told:", path, errors.Is(err, prompt.ErrSyntax)) },
 	}
 	h := http.Header{"X-Session-Id": {"chat-7"}, "Authorization": {"Bearer of tenant a"}}
 	p, err := parser.FromRequest("/v1/chat/completions", h, []byte(`{"model":"sql-lora","messages":[{"role":"user","content":"Hello"}]}`))
@@ -97,21 +97,17 @@ func ExampleParser() {
 	// "" true
 }
 
-// Keys are equal where engines render the same prompt, so ids that are known for
-// one are right for the other.
-func ExampleNewTokenKey() {
-	key := func(body string) prompt.TokenKey {
-		k, ok := prompt.NewTokenKey("/v1/chat/completions", []byte(body))
-		fmt.Println("can be told:", ok)
-		return k
+// What a host reads of a body by itself it can name as this package does.
+func ExampleAPIOf() {
+	for _, path := range []string{"/v1/chat/completions", "/openai/v1/responses?x=1", "/generate", "/inference/v1/generate", "/metrics"} {
+		fmt.Printf("%q\n", prompt.APIOf(path))
 	}
-	a := key(`{"model":"llama","messages":[{"role":"user","content":"Hello"}],"temperature":1}`)
-	b := key(`{"messages":[{"role":"user","content":"Hello"}],"model":"llama"}`)
-	fmt.Println(a.Chat, a.Plain, b.ReturnsIDs)
-	key(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`)
+	fmt.Println(prompt.BlockKindOf("tool_use") == prompt.BlockCall, prompt.IsUser("assistant"))
 	// Output:
-	// can be told: true
-	// can be told: true
-	// true true false
-	// can be told: false
+	// "chat_completions"
+	// "responses"
+	// "sglang_generate"
+	// "vllm_generate"
+	// ""
+	// true false
 }

@@ -26,10 +26,10 @@ func checkPrompt(t *testing.T, read reader, body []byte) router.Prompt {
 	if e != nil && (e.Offset < 0 || e.Offset > len(body)) {
 		t.Fatalf("%q: offset %d", body, e.Offset)
 	}
-	if errors.Is(err, prompt.Syntax) && json.Valid(body) {
+	if errors.Is(err, prompt.ErrSyntax) && json.Valid(body) {
 		t.Fatalf("%q: %v, and it is valid", body, err)
 	}
-	if !errors.Is(err, prompt.Syntax) && !errors.Is(err, prompt.TooDeep) && !json.Valid(body) {
+	if !errors.Is(err, prompt.ErrSyntax) && !errors.Is(err, prompt.ErrTooDeep) && !json.Valid(body) {
 		t.Fatalf("%q: no syntax error, and it is not valid: %v", body, err)
 	}
 	if len(p.Text) > 2*len(body)+1024 {
@@ -58,7 +58,7 @@ func checkMarks(t *testing.T, text string) {
 	parts := strings.Split(text, "\xff")
 	for i, part := range parts {
 		if i > 0 {
-			if part == "" || !strings.Contains("dsvuatfoxnrkcjRyiz", part[:1]) {
+			if part == "" || !strings.Contains("dsvuatfoxnrkcjRyizT", part[:1]) {
 				t.Fatalf("%q: mark %q", text, part)
 			}
 			part = part[1:]

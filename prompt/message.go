@@ -1,9 +1,11 @@
 package prompt
 
+import "github.com/warmroute/router/internal/jsonscan"
+
 // message reads one message of a chat or of Anthropic's messages: its mark, then
 // its parts in the order of their ranks.
 func (p *parse) message() {
-	if p.peek() != '{' {
+	if p.Peek() != '{' {
 		p.wrong()
 		return
 	}
@@ -17,19 +19,19 @@ func (p *parse) message() {
 		rankCall
 		rankAudio
 	)
-	p.at, p.kind = p.i, 0
+	p.at, p.kind = p.I, 0
 	if p.reply {
 		p.kind = kindAssistant
 	}
 	base := len(p.out)
 	p.out = append(p.out, mark, kindOther)
 	sl := slots{base: base + 2}
-	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
+	for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {
 		lo := len(p.out)
 		switch string(k) {
 		case "role":
 			if p.reply { // always an assistant's
-				p.skip()
+				p.Skip()
 				continue
 			}
 			p.role()
@@ -39,8 +41,8 @@ func (p *parse) message() {
 			p.put(&sl, rankName, lo)
 		case "reasoning", "reasoning_content":
 			if p.reply {
-				p.skip()
-			} else if !p.null() {
+				p.Skip()
+			} else if !p.Null() {
 				p.marked(kindReasoning)
 				p.put(&sl, rankReasoning, lo)
 			}
@@ -54,20 +56,20 @@ func (p *parse) message() {
 			p.calls()
 			p.put(&sl, rankCalls, lo)
 		case "function_call":
-			if !p.null() {
+			if !p.Null() {
 				p.call()
 			}
 			p.put(&sl, rankCall, lo)
 		case "audio":
-			if !p.null() {
+			if !p.Null() {
 				p.media()
 			}
 			p.put(&sl, rankAudio, lo)
 		default:
-			p.skip()
+			p.Skip()
 		}
 	}
-	if p.err != nil && p.reply {
+	if p.Fault != 0 && p.reply {
 		sl.cut(rankContent)
 	}
 	if p.kind != 0 {
@@ -79,11 +81,11 @@ func (p *parse) message() {
 // role reads a role. One that has no kind of its own is written out.
 func (p *parse) role() {
 	p.kind = kindOther
-	if p.peek() != '"' {
+	if p.Peek() != '"' {
 		p.wrong()
 		return
 	}
-	r, ok := p.raw()
+	r, ok := p.Raw()
 	if ok {
 		p.kind = roleKind(r)
 	}
@@ -95,43 +97,25 @@ func (p *parse) role() {
 		p.out = append(p.out, r...)
 		return
 	}
-	p.out = p.copyString(p.out)
+	p.out = p.CopyString(p.out)
 	if k := roleKind(p.out[lo:]); k != kindOther {
 		p.kind = k
 		p.out = p.out[:lo]
 	}
 }
 
-func roleKind(role []byte) byte {
-	switch string(role) {
-	case "system":
-		return kindSystem
-	case "developer":
-		return kindDeveloper
-	case "user":
-		return kindUser
-	case "assistant":
-		return kindAssistant
-	case "tool":
-		return kindResult
-	case "function":
-		return kindFunction
-	}
-	return kindOther
-}
-
 // marked reads a string and writes it behind a mark; nothing for null and "".
 func (p *parse) marked(kind byte) {
-	switch p.peek() {
+	switch p.Peek() {
 	case '"':
 		lo := len(p.out)
 		p.out = append(p.out, mark, kind)
-		p.out = p.copyString(p.out)
+		p.out = p.CopyString(p.out)
 		if len(p.out) == lo+2 {
 			p.out = p.out[:lo]
 		}
 	case 'n':
-		p.null()
+		p.Null()
 	default:
 		p.wrong()
 	}
@@ -141,17 +125,17 @@ func (p *parse) marked(kind byte) {
 // begin: a text there has no mark of its own, so that a string and one block
 // are the same.
 func (p *parse) content(base int) {
-	switch p.peek() {
+	switch p.Peek() {
 	case '"':
 		p.textPart(base)
 	case '[':
-		for ok := p.firstElem(); ok; ok = p.nextElem() {
+		for ok := p.FirstElem(); ok; ok = p.NextElem() {
 			p.block(base)
 		}
 	case '{':
 		p.block(base)
 	case 'n':
-		p.null()
+		p.Null()
 	default:
 		p.wrong()
 	}
@@ -159,8 +143,8 @@ func (p *parse) content(base int) {
 
 // textPart reads a string as a text of the turn whose parts begin at base.
 func (p *parse) textPart(base int) {
-	if p.peek() != '"' {
-		if !p.null() {
+	if p.Peek() != '"' {
+		if !p.Null() {
 			p.wrong()
 		}
 		return
@@ -170,7 +154,7 @@ func (p *parse) textPart(base int) {
 		p.out = append(p.out, mark, kindText)
 	}
 	start := len(p.out)
-	p.out = p.copyString(p.out)
+	p.out = p.CopyString(p.out)
 	if t := p.out[start:]; len(t) >= len(billing) && string(t[:len(billing)]) == billing && p.isSystem() {
 		p.out = append(p.out[:start], afterLine(t)...)
 	}
@@ -198,10 +182,11 @@ func (p *parse) isSystem() bool {
 	if p.kind != 0 {
 		return p.kind == kindSystem
 	}
-	look := scanner{b: p.b, i: p.at}
+	look := jsonscan.Scanner{B: p.B, I: p.at}
 	p.kind = kindOther // looked up once; the member itself, if any, has the last word
-	if look.peek() == '{' && string(look.member1("role")) == "system" {
+	if look.Peek() == '{' && string(look.Member("role")) == "system" {
 		p.kind = kindSystem
 	}
+	p.Ahead += look.I - p.at
 	return p.kind == kindSystem
 }

@@ -20,14 +20,19 @@ package prompt
 import (
 	"errors"
 	"net/http"
-	"strings"
+	"strconv"
 	"sync"
 
 	router "github.com/warmroute/router"
+	"github.com/warmroute/router/internal/jsonscan"
 )
 
 // DefaultMaxBody is the greatest body that the zero Parser reads, in bytes.
 const DefaultMaxBody = 64 << 20
+
+// MaxDepth is how deep a body may nest. The engines' own JSON readers give up at
+// about as much (CPython's recursion limit is 1,000).
+const MaxDepth = jsonscan.MaxDepth
 
 // Parser reads requests. The zero Parser is ready to use. Its methods are safe
 // for concurrent use and change nothing; its fields are set before the first
@@ -80,26 +85,26 @@ func FromRequest(path string, h http.Header, body []byte) (router.Prompt, error)
 }
 
 // FromChat is the function of this name with r's settings.
-func (r Parser) FromChat(body []byte) (router.Prompt, error) { return r.read(apiChat, nil, body) }
+func (r Parser) FromChat(body []byte) (router.Prompt, error) { return r.read(chat{}, nil, body) }
 
 // FromCompletion is the function of this name with r's settings.
 func (r Parser) FromCompletion(body []byte) (router.Prompt, error) {
-	return r.read(apiCompletion, nil, body)
+	return r.read(completions{}, nil, body)
 }
 
 // FromResponses is the function of this name with r's settings.
 func (r Parser) FromResponses(body []byte) (router.Prompt, error) {
-	return r.read(apiResponses, nil, body)
+	return r.read(responses{}, nil, body)
 }
 
 // FromMessages is the function of this name with r's settings.
 func (r Parser) FromMessages(body []byte) (router.Prompt, error) {
-	return r.read(apiMessages, nil, body)
+	return r.read(messages{}, nil, body)
 }
 
 // FromEmbeddings is the function of this name with r's settings.
 func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
-	return r.read(apiEmbeddings, nil, body)
+	return r.read(embeddings{}, nil, body)
 }
 
 // FromRequest reads a request. path may have a prefix before and a query after
@@ -122,49 +127,17 @@ func (r Parser) FromRequest(path string, h http.Header, body []byte) (router.Pro
 		h = http.Header{}
 	}
 	p, err := r.read(a, h, body)
-	if a == apiOther {
+	if a == nil {
 		if r.Unknown != nil {
-			r.Unknown(path, &Error{Kind: UnknownPath})
+			r.Unknown(path, &Error{Kind: ErrUnknownPath})
 		}
-		if !errors.Is(err, BadTokenIDs) {
+		if !errors.Is(err, ErrBadTokenIDs) {
 			err = nil
 		}
 	} else if err != nil && r.Unknown != nil {
 		r.Unknown(path, err)
 	}
 	return p, err
-}
-
-// api is a kind of body.
-type api uint8
-
-const (
-	apiOther api = iota
-	apiChat
-	apiCompletion
-	apiResponses
-	apiMessages
-	apiEmbeddings
-)
-
-func apiOf(path string) api {
-	if i := strings.IndexAny(path, "?#"); i >= 0 {
-		path = path[:i]
-	}
-	path = strings.TrimRight(path, "/")
-	switch {
-	case strings.HasSuffix(path, "/chat/completions"):
-		return apiChat
-	case strings.HasSuffix(path, "/v1/completions"):
-		return apiCompletion
-	case strings.HasSuffix(path, "/v1/responses"):
-		return apiResponses
-	case strings.HasSuffix(path, "/v1/messages"):
-		return apiMessages
-	case strings.HasSuffix(path, "/v1/embeddings"):
-		return apiEmbeddings
-	}
-	return apiOther
 }
 
 // parses keeps working buffers, so that a request's text is allocated once, in
@@ -196,16 +169,16 @@ func (r Parser) read(a api, h http.Header, body []byte) (router.Prompt, error) {
 	}
 	var err *Error
 	if limit > 0 && len(body) > limit {
-		err = &Error{Kind: TooLarge, Offset: limit}
+		err = &Error{Kind: ErrTooLarge, Offset: limit}
 	} else {
-		p.b = body
+		p.B = body
 		p.body(a)
-		if err = p.err; err == nil {
+		if err = p.hard; err == nil {
 			err = p.soft
 		}
 	}
-	q := router.Prompt{Model: p.model, Adapter: p.adapter, Salt: p.salt, Tokens: p.tokens}
-	if p.err == nil {
+	q := router.Prompt{Model: p.model, Adapter: p.adapter, Salt: joinSalt(p.salt, p.extraKey), Tokens: p.tokens}
+	if p.hard == nil {
 		q.Text = p.text(r.MaxText)
 	} else {
 		q.Tokens = nil
@@ -234,6 +207,14 @@ func (r Parser) read(a api, h http.Header, body []byte) (router.Prompt, error) {
 	return q, asError(err)
 }
 
+// joinSalt makes one salt of two: different pairs have different ones.
+func joinSalt(salt, extra string) string {
+	if extra == "" {
+		return salt
+	}
+	return "\x00" + strconv.Itoa(len(salt)) + ":" + salt + extra
+}
+
 // text joins the sections in the engine's order and cuts them to limit.
 func (p *parse) text(limit int) string {
 	n, at, joined := 0, 0, true
@@ -259,7 +240,7 @@ func (p *parse) text(limit int) string {
 		p.tmp, b = t, t
 	}
 	if limit > 0 && len(b) > limit {
-		b = b[:boundary(b, limit)]
+		b = b[:jsonscan.Boundary(b, limit)]
 	}
 	return string(b)
 }

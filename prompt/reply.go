@@ -1,17 +1,22 @@
 package prompt
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/warmroute/router/internal/jsonscan"
+	"github.com/warmroute/router/internal/sse"
+)
 
 // DefaultReply is how much of a reply's text the zero Reply keeps, in bytes.
 const DefaultReply = 64 << 10
 
-// maxRaw bounds what a Reply holds of bytes that it has not read yet: a JSON
+// maxRaw bounds the bytes that a Reply holds and has not read yet: a JSON
 // reply, or one event of a stream. Of a longer JSON reply the first part counts.
 const maxRaw = 1 << 20
 
 // Reply collects a reply of any API of this package, as it passes by: one JSON
-// object or a stream of server-sent events, told apart by how they begin. Its
-// text is what the next request of the conversation will add to its own, where
+// value or a stream of server-sent events, told apart by how they begin. Its
+// text is the part that the next request of the conversation will add to its own, where
 // the client sends the reply back as it was. Reasoning is left out, because most
 // clients do not send it back. The zero Reply is ready to use, for one reply;
 // its methods are not safe for concurrent use.
@@ -20,22 +25,25 @@ type Reply struct {
 	// is set before the first Write.
 	Limit int
 
-	usage  usageFinder
 	form   replyForm
-	raw    []byte // JSON: all of it; a stream: the line that has not ended
-	over   bool   // raw has reached its bound
-	data   []byte // the data lines of the event that has not ended
-	hasCR  bool   // the last byte was a CR, so a LF that follows is no new line
-	broken bool   // an event could not be read: nothing after it is taken
+	raw    []byte // JSON: all of it, up to maxRaw
+	long   *skim  // of the JSON, or of an event, that is longer than maxRaw; nil: it is not
+	events sse.Reader
+	broken bool // an event could not be read: nothing after it is added to the text
+	any    bool // an event that is no error was seen
 
-	stream
+	counts  counts
+	err     *ReplyError // of a stream
+	members members     // of the event at hand
+	stream  stream
 }
 
 type replyForm uint8
 
 const (
 	formUnknown replyForm = iota
-	formJSON
+	formObject
+	formArray // of replies, to a batch
 	formStream
 	formOther // neither: nothing is collected
 )
@@ -44,7 +52,6 @@ const (
 // reference to b, always takes all of it and never fails.
 func (r *Reply) Write(b []byte) (int, error) {
 	n := len(b)
-	r.usage.write(b)
 	if r.form == formUnknown {
 		b = bytes.TrimLeft(b, " \t\r\n\ufeff")
 		if len(b) == 0 {
@@ -52,188 +59,168 @@ func (r *Reply) Write(b []byte) (int, error) {
 		}
 		switch b[0] {
 		case '{':
-			r.form = formJSON
-		case '[', '<', '"':
+			r.form = formObject
+		case '[':
+			r.form = formArray
+		case '<', '"':
 			r.form = formOther
 		default:
 			r.form = formStream
+			r.events.Max = maxRaw
 		}
 	}
 	switch r.form {
-	case formJSON:
+	case formObject, formArray:
 		r.hold(b)
 	case formStream:
-		r.lines(b)
+		r.stream.limit = r.limit()
+		r.events.Write(b, r.event, r.rest)
 	}
 	return n, nil
 }
 
 // hold appends b to raw, as far as it goes.
 func (r *Reply) hold(b []byte) {
-	if room := maxRaw - len(r.raw); len(b) > room {
-		b = b[:room]
-		r.over = true
+	left := maxRaw - len(r.raw)
+	if len(b) > left {
+		r.raw = append(r.raw, b[:left]...)
+		if r.long == nil {
+			r.long = new(skim)
+			r.long.write(r.raw)
+		}
+		r.long.write(b[left:])
+		return
 	}
 	r.raw = append(r.raw, b...)
 }
 
-// Text returns the canonical text of what has come so far. It is "" where
+// rest takes the part of an event that is beyond maxRaw.
+func (r *Reply) rest(b []byte) {
+	if r.long == nil {
+		r.long = new(skim)
+		r.long.write(r.events.Held())
+	}
+	r.long.write(b)
+}
+
+// event takes the data of an event.
+func (r *Reply) event(data []byte, whole bool) {
+	if !whole {
+		r.broken = true
+		if r.long != nil {
+			r.members.scan(r.long.out)
+			r.counts.take(r.stream.api, &r.members)
+			r.long = nil
+		}
+		return
+	}
+	if data[0] != '{' {
+		return // [DONE]
+	}
+	m := &r.members
+	m.scan(data)
+	if m.end.End(); m.end.Fault != 0 {
+		r.broken = true
+		return
+	}
+	if e := errorIn(m); e != nil {
+		if r.err == nil {
+			e.Begun = r.any
+			r.err = e
+		}
+		return
+	}
+	r.any = true
+	if !r.broken {
+		r.broken = !r.stream.event(m)
+	}
+	r.counts.take(r.stream.api, m)
+}
+
+// Text returns the canonical text of the part that has come so far. It is "" where
 // nothing was understood and where the reply has several choices, of which
 // nobody knows the one that the conversation goes on with. A text that was cut,
 // by Limit or because the reply was, is a beginning of the whole one.
 func (r *Reply) Text() string {
 	var b []byte
 	switch r.form {
-	case formJSON:
-		p := parses.Get().(*parse)
-		defer p.release()
-		p.b, p.reply, p.index = r.raw, true, -1
-		if !p.answer() {
+	case formObject:
+		r.members.scan(r.raw)
+		a := claimed(&r.members)
+		if a == nil {
 			return ""
 		}
+		p := parses.Get().(*parse)
+		defer p.release()
+		p.reply, p.index = true, -1
+		a.answer(p, &r.members)
 		b = p.out
 	case formStream:
-		b = r.assemble()
+		b = r.stream.assemble()
 	}
-	return string(b[:boundary(b, r.limit())])
+	return string(b[:jsonscan.Boundary(b, r.limit())])
 }
+
+// Usage returns the engine's own count of tokens as far as it has come, of any API
+// of this package: at the end of a JSON reply, and of a stream where the client
+// asked for it (stream_options.include_usage) or the engine reports it anyway. Of the replies
+// to a batch it is their sum.
+func (r *Reply) Usage() Usage {
+	switch r.form {
+	case formObject:
+		r.members.scan(r.object())
+		var u counts
+		u.take(nil, &r.members)
+		return u.usage()
+	case formArray:
+		return r.batch()
+	}
+	if r.stream.api == (sglangGenerate{}) && r.stream.several {
+		return Usage{} // each reply counts for itself
+	}
+	u := r.counts
+	if held := r.events.Held(); len(held) > 0 && held[0] == '{' { // the last event, which may lack its end
+		r.members.scan(held)
+		u.take(r.stream.api, &r.members)
+	}
+	return u.usage()
+}
+
+// object returns a JSON reply, or its skim where it is too long.
+func (r *Reply) object() []byte {
+	if r.long != nil {
+		return r.long.out
+	}
+	return r.raw
+}
+
+// batch adds up the replies of an array; nothing is known where one of them was cut.
+func (r *Reply) batch() (sum Usage) {
+	s := jsonscan.Scanner{B: r.raw}
+	for ok := s.FirstElem(); ok; ok = s.NextElem() {
+		s.Peek()
+		at := s.I
+		s.Skip()
+		r.members.scan(r.raw[at:s.I])
+		var c counts
+		c.take(nil, &r.members)
+		u := c.usage()
+		sum.Prompt += min(u.Prompt, maxTokens-sum.Prompt)
+		sum.Cached += min(u.Cached, maxTokens-sum.Cached)
+		sum.Output += min(u.Output, maxTokens-sum.Output)
+	}
+	if s.End(); s.Fault != 0 {
+		return Usage{}
+	}
+	return sum
+}
+
+// maxTokens bounds sums of counts.
+const maxTokens = 1<<31 - 1
 
 func (r *Reply) limit() int {
 	if r.Limit <= 0 {
 		return DefaultReply
 	}
 	return r.Limit
-}
-
-// answer reads a JSON reply and reports whether its text is one.
-func (p *parse) answer() bool {
-	if p.peek() != '{' {
-		return false
-	}
-	var content scanner // Anthropic's; its type may come after it
-	message := false
-	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
-		switch string(k) {
-		case "choices":
-			if p.peek() != '[' {
-				return false
-			}
-			n := 0
-			for ok := p.firstElem(); ok; ok = p.nextElem() {
-				if n++; n > 1 {
-					return false
-				}
-				p.choice()
-			}
-		case "output":
-			p.array(p.item)
-		case "content":
-			p.peek()
-			content = p.scanner
-			p.skip()
-		case "type":
-			p.tmp = p.tmp[:0]
-			if p.peek() == '"' {
-				p.tmp = p.appendString(p.tmp)
-			} else {
-				p.skip()
-			}
-			message = message || string(p.tmp) == "message"
-		default:
-			p.skip()
-		}
-	}
-	if message && content.b != nil {
-		p.scanner = content
-		p.out = append(p.out[:0], mark, kindAssistant)
-		p.kind = kindAssistant
-		p.content(2)
-		if len(p.out) == 2 {
-			p.out = p.out[:0]
-		}
-	}
-	return true
-}
-
-// choice reads the only choice of a JSON reply.
-func (p *parse) choice() {
-	if p.peek() != '{' {
-		p.skip()
-		return
-	}
-	for k, ok := p.firstKey(); ok; k, ok = p.nextKey() {
-		switch string(k) {
-		case "message":
-			p.message()
-			if len(p.out) == 2 {
-				p.out = p.out[:0]
-			}
-		case "text":
-			if p.peek() == '"' {
-				p.out = p.appendString(p.out)
-			} else {
-				p.skip()
-			}
-		default:
-			p.skip()
-		}
-	}
-}
-
-// lines takes bytes of a stream and hands on each event that ends in them.
-func (r *Reply) lines(b []byte) {
-	for len(b) > 0 {
-		if r.hasCR {
-			r.hasCR = false
-			if b[0] == '\n' {
-				b = b[1:]
-				continue
-			}
-		}
-		i := bytes.IndexByte(b, '\n')
-		rest := b
-		if i >= 0 {
-			rest = b[:i]
-		}
-		if cr := bytes.IndexByte(rest, '\r'); cr >= 0 {
-			i = cr
-		}
-		if i < 0 {
-			r.hold(b)
-			return
-		}
-		r.hasCR = b[i] == '\r'
-		line := b[:i]
-		if len(r.raw) > 0 || r.over {
-			r.hold(line)
-			line = r.raw
-		}
-		r.line(line)
-		r.raw, r.over = r.raw[:0], false
-		b = b[i+1:]
-	}
-}
-
-// line takes one line of a stream.
-func (r *Reply) line(l []byte) {
-	if len(l) == 0 {
-		if len(r.data) > 0 && !r.broken {
-			r.broken = !r.event(r.data, r.limit())
-		}
-		r.data = r.data[:0]
-		return
-	}
-	v, ok := bytes.CutPrefix(l, []byte("data:"))
-	if !ok {
-		return
-	}
-	v = bytes.TrimPrefix(v, []byte(" "))
-	if len(r.data) > 0 {
-		r.data = append(r.data, '\n')
-	}
-	if len(r.data)+len(v) > maxRaw+16 {
-		r.broken = true
-		return
-	}
-	r.data = append(r.data, v...)
 }

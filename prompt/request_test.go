@@ -100,7 +100,7 @@ func TestSessionsApart(t *testing.T) {
 }
 
 func TestPaths(t *testing.T) {
-	const body = `{"model":"m","messages":[{"role":"user","content":"chat"}],"prompt":"prompt","input":"input"}`
+	const body = `{"model":"m","messages":[{"role":"user","content":"chat"}],"prompt":"prompt","input":"input","text":"text","query":"query"}`
 	for path, want := range map[string]string{
 		"/v1/chat/completions":                  u + "chat",
 		"/openai/v1/chat/completions?api=1":     u + "chat",
@@ -108,8 +108,11 @@ func TestPaths(t *testing.T) {
 		"/v1/responses/":                        u + "input",
 		"/prefix/v1/messages?beta=true":         u + "chat",
 		"/v1/embeddings":                        "input",
-		"/v1/rerank":                            "",
-		"/inference/v1/generate":                "",
+		"/generate":                             "text",
+		"/completion":                           "prompt",
+		"/v1/rerank":                            "query",
+		"/v1/moderations":                       "",
+		"/api/generate":                         "",
 		"/v1/messages/count_tokens":             "",
 		"/?x=/v1/chat/completions":              "",
 		"":                                      "",
@@ -133,7 +136,7 @@ func TestPaths(t *testing.T) {
 	}
 	n := 0
 	r := prompt.Parser{Unknown: func(string, error) { n++ }}
-	if _, err := r.FromRequest("/v1/messages", nil, []byte(`{`)); !errors.Is(err, prompt.Syntax) || n != 1 {
+	if _, err := r.FromRequest("/v1/messages", nil, []byte(`{`)); !errors.Is(err, prompt.ErrSyntax) || n != 1 {
 		t.Errorf("a broken body: %v, told %d times", err, n)
 	}
 }
@@ -161,7 +164,7 @@ func TestTokenIDs(t *testing.T) {
 		"99999999999999999999999999": nil,
 	} {
 		got, err := prompt.ParseTokenIDs(in)
-		if diff := cmp.Diff(want, got); diff != "" || (err == nil) != (want != nil) || err != nil && !errors.Is(err, prompt.BadTokenIDs) {
+		if diff := cmp.Diff(want, got); diff != "" || (err == nil) != (want != nil) || err != nil && !errors.Is(err, prompt.ErrBadTokenIDs) {
 			t.Errorf("%q: %v (-want +got)\n%s", in, err, diff)
 		}
 	}
@@ -171,7 +174,7 @@ func TestTokenIDs(t *testing.T) {
 		t.Errorf("header: %v\n%s", err, diff)
 	}
 	p, err = prompt.FromRequest("/v1/completions", headers("x-rolter-vllm-token-ids", "1,x"), body)
-	if diff := cmp.Diff([]uint32{9}, p.Tokens); diff != "" || !errors.Is(err, prompt.BadTokenIDs) {
+	if diff := cmp.Diff([]uint32{9}, p.Tokens); diff != "" || !errors.Is(err, prompt.ErrBadTokenIDs) {
 		t.Errorf("bad header: %v\n%s", err, diff)
 	}
 }

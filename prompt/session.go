@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/warmroute/router/internal/jsonscan"
 )
 
 // MaxSession is the greatest length of a session key that a request may name, in
@@ -126,9 +128,9 @@ func usable(key string) bool {
 // Any other value names a user, whose conversations are many.
 func userSession(id string) string {
 	if strings.HasPrefix(strings.TrimSpace(id), "{") {
-		p := parse{scanner: scanner{b: []byte(id)}, index: -1}
+		p := parse{Scanner: jsonscan.Scanner{B: []byte(id)}, index: -1}
 		s := p.strOr("session_id")
-		if p.end(); p.err != nil || p.soft != nil {
+		if p.End(); p.Fault != 0 || p.soft != nil {
 			return ""
 		}
 		return s

@@ -4,7 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"unicode/utf8"
+
+	"github.com/warmroute/router/internal/jsonscan"
 )
 
 // The canonical text.
@@ -15,8 +16,7 @@ import (
 // byte. A 0xFF or 0xFE that comes in a body (no valid one has it) is written as
 // two bytes, 0xFE and a small number, so that no text holds a mark.
 const (
-	mark     = 0xFF
-	harmless = 0xFE
+	mark = jsonscan.Mark
 )
 
 // What a mark opens.
@@ -38,39 +38,9 @@ const (
 	kindInner     = 'R' // a tool's result inside a turn (Anthropic)
 	kindMore      = 'y' // a further part of that result
 	kindMedia     = 'i' // image, audio, file: a digest
+	kindTokens    = 'T' // token ids, in decimal, each with a comma
 	kindBlock     = 'z' // what this version does not know, canonical JSON
 )
-
-func appendHarmless(dst []byte, c byte) []byte { return append(dst, harmless, c-harmless+1) }
-
-// trimRune cuts off what cannot stand at the end of a text that was cut: a part
-// of a rune, of a mark or of a byte made harmless.
-func trimRune(b []byte) []byte { return b[:boundary(b, len(b))] }
-
-// boundary returns the greatest index up to n at which text b may be cut.
-func boundary[T string | []byte](b T, n int) int {
-	if n >= len(b) {
-		n = len(b)
-	} else if n < 0 {
-		n = 0
-	}
-	if n > 0 && b[n-1] >= harmless {
-		return n - 1
-	}
-	for i := n - 1; i >= 0 && i > n-utf8.UTFMax; i-- {
-		c := b[i]
-		if c < utf8.RuneSelf {
-			break
-		}
-		if utf8.RuneStart(c) {
-			if !utf8.FullRune([]byte(b[i:n])) {
-				return i
-			}
-			break
-		}
-	}
-	return n
-}
 
 // span is a part of a parse's out.
 type span struct{ lo, hi int }

@@ -220,21 +220,21 @@ func TestErrors(t *testing.T) {
 		want      prompt.Error
 		text      string
 	}{
-		{"chat", ``, prompt.Error{Kind: prompt.Syntax}, ""},
-		{"chat", `[]`, prompt.Error{Kind: prompt.Type}, ""},
-		{"chat", `{"messages":[{"role":"user","content":"U"}`, prompt.Error{Kind: prompt.Syntax, Field: "messages", Offset: 42}, ""},
-		{"chat", `{"messages":[]} x`, prompt.Error{Kind: prompt.Syntax, Offset: 16}, ""},
-		{"chat", `{"messages":[{"role":"user","content":5},{"role":"user","content":"U"}]}`, prompt.Error{Kind: prompt.Type, Field: "messages[0]", Offset: 38}, u + u + "U"},
-		{"chat", `{"messages":"U"}`, prompt.Error{Kind: prompt.Type, Field: "messages", Offset: 12}, ""},
-		{"chat", `{"messages":[{"role":"user","content":"U"},7]}`, prompt.Error{Kind: prompt.Type, Field: "messages[1]", Offset: 43}, u + "U"},
-		{"chat", "{\"messages\":[{\"content\":\"a\nb\"}]}", prompt.Error{Kind: prompt.Syntax, Field: "messages[0]", Offset: 26}, ""},
-		{"chat", `{"model":5,"messages":[]}`, prompt.Error{Kind: prompt.Type, Field: "model", Offset: 9}, ""},
-		{"chat", `{"messages":` + deep, prompt.Error{Kind: prompt.TooDeep, Field: "messages[0]", Offset: 1012}, ""},
-		{"completion", `{"x":` + strings.Repeat(`{"a":`, 100_000), prompt.Error{Kind: prompt.TooDeep, Offset: 5000}, ""},
-		{"completion", `{"prompt":[1,-2]}`, prompt.Error{Kind: prompt.Type, Field: "prompt", Offset: 13}, ""},
-		{"completion", `{"prompt":[1,4294967296]}`, prompt.Error{Kind: prompt.Type, Field: "prompt", Offset: 13}, ""},
-		{"completion", `{"prompt":[1,1.5]}`, prompt.Error{Kind: prompt.Type, Field: "prompt", Offset: 13}, ""},
-		{"completion", `{"prompt":01}`, prompt.Error{Kind: prompt.Syntax, Field: "prompt", Offset: 11}, ""},
+		{"chat", ``, prompt.Error{Kind: prompt.ErrSyntax}, ""},
+		{"chat", `[]`, prompt.Error{Kind: prompt.ErrType}, ""},
+		{"chat", `{"messages":[{"role":"user","content":"U"}`, prompt.Error{Kind: prompt.ErrSyntax, Field: "messages", Offset: 42}, ""},
+		{"chat", `{"messages":[]} x`, prompt.Error{Kind: prompt.ErrSyntax, Offset: 16}, ""},
+		{"chat", `{"messages":[{"role":"user","content":5},{"role":"user","content":"U"}]}`, prompt.Error{Kind: prompt.ErrType, Field: "messages[0]", Offset: 38}, u + u + "U"},
+		{"chat", `{"messages":"U"}`, prompt.Error{Kind: prompt.ErrType, Field: "messages", Offset: 12}, ""},
+		{"chat", `{"messages":[{"role":"user","content":"U"},7]}`, prompt.Error{Kind: prompt.ErrType, Field: "messages[1]", Offset: 43}, u + "U"},
+		{"chat", "{\"messages\":[{\"content\":\"a\nb\"}]}", prompt.Error{Kind: prompt.ErrSyntax, Field: "messages[0]", Offset: 26}, ""},
+		{"chat", `{"model":5,"messages":[]}`, prompt.Error{Kind: prompt.ErrType, Field: "model", Offset: 9}, ""},
+		{"chat", `{"messages":` + deep, prompt.Error{Kind: prompt.ErrTooDeep, Field: "messages[0]", Offset: 1012}, ""},
+		{"completion", `{"x":` + strings.Repeat(`{"a":`, 100_000), prompt.Error{Kind: prompt.ErrTooDeep, Offset: 5000}, ""},
+		{"completion", `{"prompt":[1,-2]}`, prompt.Error{Kind: prompt.ErrType, Field: "prompt", Offset: 13}, ""},
+		{"completion", `{"prompt":[1,4294967296]}`, prompt.Error{Kind: prompt.ErrType, Field: "prompt", Offset: 13}, ""},
+		{"completion", `{"prompt":[1,1.5]}`, prompt.Error{Kind: prompt.ErrType, Field: "prompt", Offset: 13}, ""},
+		{"completion", `{"prompt":01}`, prompt.Error{Kind: prompt.ErrSyntax, Field: "prompt", Offset: 11}, ""},
 	} {
 		p, err := readers[c.api]([]byte(c.body))
 		var e *prompt.Error
@@ -242,7 +242,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%.60s: error %v, want %v", c.body, err, &c.want)
 			continue
 		}
-		if c.want.Kind == prompt.TooDeep {
+		if c.want.Kind == prompt.ErrTooDeep {
 			e.Offset, c.want.Offset = 0, 0
 		}
 		if diff := cmp.Diff(c.want, *e); diff != "" {
@@ -253,7 +253,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	r := prompt.Parser{MaxBody: 10}
-	if p, err := r.FromChat([]byte(`{"model":"m"}`)); !errors.Is(err, prompt.TooLarge) || p.Model != "" {
+	if p, err := r.FromChat([]byte(`{"model":"m"}`)); !errors.Is(err, prompt.ErrTooLarge) || p.Model != "" {
 		t.Errorf("a body over MaxBody: %v, %v", p, err)
 	}
 	// What was read before the end is not lost.

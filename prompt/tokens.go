@@ -1,13 +1,18 @@
 package prompt
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+
+	"github.com/warmroute/router/internal/jsonscan"
+)
 
 // tokenIDsHeader carries the engine's own ids of the prompt's tokens.
 const tokenIDsHeader = "x-rolter-vllm-token-ids"
 
 // ParseTokenIDs reads the value of a token-id header: decimal numbers that fit
 // 32 bits, separated by commas that may have spaces and tabs around them.
-// Anything else, also an empty value, is an *Error.
+// Anything else, also an empty value, is an *Error of kind ErrBadTokenIDs.
 func ParseTokenIDs(header string) ([]uint32, error) {
 	ids, err := parseTokenIDs(header)
 	return ids, asError(err)
@@ -23,16 +28,16 @@ func parseTokenIDs(s string) ([]uint32, *Error) {
 		for i < len(s) && s[i]-'0' <= 9 {
 			i++
 		}
-		id, ok := parseID(s[lo:i])
+		id, ok := jsonscan.Uint32(s[lo:i])
 		if !ok {
-			return nil, &Error{Kind: BadTokenIDs, Field: tokenIDsHeader, Offset: lo}
+			return nil, &Error{Kind: ErrBadTokenIDs, Field: tokenIDsHeader, Offset: lo}
 		}
 		ids = append(ids, id)
 		if i == len(s) {
 			return ids, nil
 		}
 		if i = skipBlanks(s, i); i == len(s) || s[i] != ',' {
-			return nil, &Error{Kind: BadTokenIDs, Field: tokenIDsHeader, Offset: i}
+			return nil, &Error{Kind: ErrBadTokenIDs, Field: tokenIDsHeader, Offset: i}
 		}
 	}
 }
@@ -44,20 +49,41 @@ func skipBlanks(s string, i int) int {
 	return i
 }
 
-// parseID reads a decimal number that fits 32 bits.
-func parseID[T string | []byte](s T) (uint32, bool) {
-	if len(s) == 0 {
-		return 0, false
+var comma = []byte{','}
+
+func (p *parse) tokenArray() {
+	if p.FirstElem() {
+		p.tokenElems()
 	}
-	var n uint64
-	for i := range len(s) {
-		c := s[i] - '0'
-		if c > 9 {
-			return 0, false
-		}
-		if n = n*10 + uint64(c); n > 1<<32-1 {
-			return 0, false
-		}
+}
+
+// tokenElems reads the ids of an array whose first element is next, to its end.
+// One that is no id makes them all unknown.
+func (p *parse) tokenElems() {
+	rest := p.B[p.I:]
+	if end := bytes.IndexByte(rest, ']'); end >= 0 {
+		rest = rest[:end]
 	}
-	return uint32(n), true
+	ids := make([]uint32, 0, bytes.Count(rest, comma)+1)
+	good := true
+	for ok := true; ok; ok = p.NextElem() {
+		c := p.Peek()
+		if c < '0' || c > '9' {
+			good = false
+			p.wrong()
+			continue
+		}
+		at := p.I
+		id, ok := jsonscan.Uint32(p.Scalar(c))
+		if !ok && p.Fault == 0 {
+			good = false
+			if p.soft == nil {
+				p.soft = &Error{Kind: ErrType, Field: p.where(), Offset: at}
+			}
+		}
+		ids = append(ids, id)
+	}
+	if good && p.Fault == 0 {
+		p.tokens = ids
+	}
 }

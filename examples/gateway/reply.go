@@ -7,6 +7,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/prompt"
+	"github.com/warmroute/router/prompt/tokenmemo"
 )
 
 // reply passes a's reply on to the client and settles the lease.
@@ -81,8 +82,8 @@ type meter struct {
 	sse   bool
 	line  int // bytes of "data:" matched at the start of this line; -1: none will be
 
-	reply *prompt.Reply      // nil: neither text nor usage is collected
-	ids   *prompt.TokenReply // nil: the ids are not collected
+	reply *prompt.Reply    // nil: neither text nor usage is collected
+	ids   *tokenmemo.Reply // nil: the ids are not collected
 }
 
 // newMeter returns a meter for resp, the reply to p.
@@ -150,7 +151,6 @@ func (m *meter) report(o *router.Outcome) {
 	if m.reply == nil {
 		return
 	}
-	o.Reply = m.reply.Text()
-	u := m.reply.Usage()
-	o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
+	l := m.reply.Outcome(o.Status, nil)
+	o.Reply, o.PromptTokens, o.CachedTokens, o.OutputTokens = l.Reply, l.PromptTokens, l.CachedTokens, l.OutputTokens
 }

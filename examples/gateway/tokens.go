@@ -12,14 +12,14 @@ import (
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/loadview"
-	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/prompt/tokenize"
+	"github.com/warmroute/router/prompt/tokenmemo"
 )
 
 // tokenSource finds the ids of prompts that come without, for one route.
 type tokenSource struct {
 	settings file.TokenSource
-	memo     *prompt.TokenMemo
+	memo     *tokenmemo.Memo
 	client   *tokenize.Client      // nil: only the memo
 	group    atomic.Pointer[group] // each asks as the first one did
 
@@ -49,13 +49,13 @@ func sameKey(a, b http.Header) bool {
 }
 
 // maxReading bounds the replies whose ids are collected at once, each of which may
-// hold prompt.DefaultTokenReply bytes. Of more nothing is learned.
+// hold tokenmemo.DefaultReply bytes. Of more nothing is learned.
 const maxReading = 64
 
 // newTokenSource returns the source for settings of another kind than
 // file.TokensFromHeader. It needs a group before its first use.
 func newTokenSource(c file.TokenSource, policy egress.Policy, view *loadview.View, log *slog.Logger) (*tokenSource, error) {
-	memo, err := prompt.NewTokenMemo(prompt.TokenMemoConfig{
+	memo, err := tokenmemo.New(tokenmemo.Config{
 		MaxEntries: c.MaxEntries, MaxBytes: c.MaxBytes,
 		Contradicted: func() {
 			log.Warn("token ids contradict each other; those of such requests are left out for a while")
@@ -105,7 +105,7 @@ func (t *tokenSource) ready(v *loadview.View) []string {
 // tokenUse is how one prompt got its ids.
 type tokenUse struct {
 	source  *tokenSource // nil: not at all, or the client gave them
-	key     prompt.TokenKey
+	key     tokenmemo.Key
 	keyed   bool
 	partial bool // ids of the beginning alone
 	ids     int
@@ -123,7 +123,7 @@ func (t *tokenSource) fill(x *exchange, p *router.Prompt) (u tokenUse) {
 		return u
 	}
 	u.source = t
-	u.key, u.keyed = prompt.NewTokenKey(r.URL.Path, body)
+	u.key, u.keyed = tokenmemo.NewKey(r.URL.Path, body)
 	whole := true
 	switch {
 	case t.client != nil && u.keyed:
@@ -147,7 +147,7 @@ func (t *tokenSource) fill(x *exchange, p *router.Prompt) (u tokenUse) {
 }
 
 // ask asks an engine, by the names and keys that engines know.
-func (t *tokenSource) ask(x *exchange, key prompt.TokenKey) []uint32 {
+func (t *tokenSource) ask(x *exchange, key tokenmemo.Key) []uint32 {
 	to := t.group.Load().target
 	header, body := x.r.Header, x.in.data
 	if !sameKey(to.Header, http.Header{}) {
@@ -166,7 +166,7 @@ func (t *tokenSource) ask(x *exchange, key prompt.TokenKey) []uint32 {
 }
 
 // reader returns what collects the ids of the reply, nil where none are asked for.
-func (u *tokenUse) reader() *prompt.TokenReply {
+func (u *tokenUse) reader() *tokenmemo.Reply {
 	if u.source == nil || !u.keyed || !u.key.ReturnsIDs {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (u *tokenUse) reader() *prompt.TokenReply {
 		return nil
 	}
 	u.reading = true
-	return new(prompt.TokenReply)
+	return new(tokenmemo.Reply)
 }
 
 // release ends what reader began.
@@ -187,14 +187,18 @@ func (u *tokenUse) release() {
 }
 
 // learn takes what a reply said.
-func (u *tokenUse) learn(ids *prompt.TokenReply, d router.Decision, o *router.Outcome) {
+func (u *tokenUse) learn(ids *tokenmemo.Reply, d router.Decision, o *router.Outcome) {
 	if u.source == nil {
 		return
 	}
 	t := u.source
+	engine := "" // as package tokenize names it
+	if ref, ok := d.Target.Ref.(*config.Target); ok {
+		engine = ref.Base.String()
+	}
 	if ids != nil && o.Err == nil {
 		if prompt, output := ids.Tokens(); prompt != nil {
-			t.memo.Learn(u.key, prompt, output)
+			t.memo.Learn(u.key.Of(engine), prompt, output)
 		}
 	}
 	if o.PromptTokens <= 0 || u.ids == 0 {
@@ -204,9 +208,9 @@ func (u *tokenUse) learn(ids *prompt.TokenReply, d router.Decision, o *router.Ou
 		if o.PromptTokens != u.ids {
 			t.miscounted.Add(1)
 			if t.client != nil {
-				t.client.Reported(u.key, u.ids, o.PromptTokens)
+				t.client.ReportedBy(engine, u.key, u.ids, o.PromptTokens)
 			} else {
-				t.memo.Contradict(u.key)
+				t.memo.Counted(u.key, engine, u.ids, o.PromptTokens)
 			}
 		}
 		return
@@ -238,7 +242,7 @@ type tokenStats struct {
 	// PartialJudged counts the replies to Partial ones, PartialTooMuch those of
 	// them in which less was cached than predicted.
 	PartialJudged, PartialTooMuch int64
-	Memo                          prompt.TokenMemoStats
+	Memo                          tokenmemo.Stats
 	Tokenize                      *tokenize.Stats `json:",omitempty"`
 }
 

@@ -63,8 +63,9 @@ type rule struct {
 var rules = []rule{
 	{".", nil},
 	{"trie", []string{"internal/idmemo"}},
-	{"prompt", nil},
-	{"prompt/tokenize", []string{"prompt", "egress"}},
+	{"prompt", []string{"internal/jsonscan", "internal/sse"}},
+	{"prompt/tokenmemo", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/sse"}},
+	{"prompt/tokenize", []string{"prompt/tokenmemo", "egress", "internal/configerr", "internal/jsonscan", "internal/rendezvous"}},
 	{"egress", nil},
 	{"kvindex", []string{"internal/configerr", "internal/idmemo"}},
 	{"kvindex/zmqsub", []string{"kvindex", "egress", "internal/configerr", "internal/zmtp"}},

@@ -7,8 +7,8 @@ import (
 	"log"
 	"time"
 
-	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/prompt/tokenize"
+	"github.com/warmroute/router/prompt/tokenmemo"
 	"github.com/warmroute/router/vllmtest"
 )
 
@@ -27,7 +27,7 @@ func ExampleClient_Reported() {
 	defer client.Close()
 
 	body := []byte(`{"messages":[{"role":"user","content":"Good morning"}]}`)
-	key, ok := prompt.NewTokenKey("/v1/chat/completions", body)
+	key, ok := tokenmemo.NewKey("/v1/chat/completions", body)
 	if !ok {
 		return
 	}

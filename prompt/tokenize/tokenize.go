@@ -14,13 +14,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	router "github.com/warmroute/router"
 	"github.com/warmroute/router/egress"
-	"github.com/warmroute/router/prompt"
+	"github.com/warmroute/router/internal/configerr"
+	"github.com/warmroute/router/internal/rendezvous"
+	"github.com/warmroute/router/prompt/tokenmemo"
 )
 
 // Config is what a Client is made of. Targets is needed; every other zero value
@@ -32,7 +36,7 @@ type Config struct {
 	Targets func() []string
 	// Memo answers what was asked before, and learns from every answer. nil: a new
 	// one of the default size.
-	Memo *prompt.TokenMemo
+	Memo *tokenmemo.Memo
 	// Egress says which addresses may be connected to.
 	Egress egress.Policy
 
@@ -50,6 +54,40 @@ type Config struct {
 
 	// Trace is told what happens.
 	Trace Trace
+}
+
+// WithDefaults returns c with the default in place of each zero field that has one, but for Memo.
+func (c Config) WithDefaults() Config {
+	c.Timeout = cmp.Or(c.Timeout, time.Second)
+	c.Concurrent = cmp.Or(c.Concurrent, 64)
+	c.MaxBody = cmp.Or(c.MaxBody, 8<<20)
+	c.MaxReply = cmp.Or(c.MaxReply, 32<<20)
+	c.MinBackoff = cmp.Or(c.MinBackoff, time.Second)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, max(time.Minute, c.MinBackoff))
+	return c
+}
+
+func (c Config) validate() error {
+	bad := configerr.List{Package: "tokenize"}
+	bad.Check(c.Targets != nil, "Targets", nil, "given")
+	if err := c.Egress.Validate(); err != nil {
+		bad.Add(&router.ConfigError{Field: "Egress", Value: c.Egress, Err: err})
+	}
+	for _, f := range []struct {
+		name string
+		v    time.Duration
+	}{{"Timeout", c.Timeout}, {"MinBackoff", c.MinBackoff}, {"MaxBackoff", c.MaxBackoff}} {
+		bad.Check(f.v >= 0, f.name, f.v, "0 or more")
+	}
+	least := c.WithDefaults().MinBackoff
+	bad.Check(c.MaxBackoff == 0 || c.MaxBackoff >= least, "MaxBackoff", c.MaxBackoff, "at least MinBackoff, "+least.String())
+	for _, f := range []struct {
+		name   string
+		v, top int
+	}{{"Concurrent", c.Concurrent, 1 << 16}, {"MaxBody", c.MaxBody, 1 << 30}, {"MaxReply", c.MaxReply, 1 << 30}} {
+		bad.Check(f.v >= 0 && f.v <= f.top, f.name, f.v, fmt.Sprintf("between 0 and %d", f.top))
+	}
+	return bad.Err()
 }
 
 // Trace has hooks, each of which may be nil. They are called by Tokens and
@@ -74,7 +112,8 @@ var (
 	// ErrBusy: Concurrent others were being asked for, for all of Timeout.
 	ErrBusy = errors.New("tokenize: too many prompts at once")
 	// ErrNoTarget: there is no engine to ask, or each failed lately.
-	ErrNoTarget = errors.New("tokenize: no engine to ask")
+	// It is router.ErrNoTarget too.
+	ErrNoTarget = fmt.Errorf("tokenize: no engine to ask: %w", router.ErrNoTarget)
 	// ErrRefused: the engine refused the request.
 	ErrRefused = errors.New("tokenize: refused")
 	// ErrFailed: the engine could not be reached, did not answer in time, with an
@@ -108,7 +147,6 @@ type Client struct {
 	cfg  Config
 	http *http.Client
 	slot chan struct{}
-	turn atomic.Uint64
 
 	mu      sync.Mutex
 	sources map[sourceKey]*source
@@ -118,44 +156,15 @@ type Client struct {
 	}
 }
 
-// New returns a Client. A bad value is an error that names the field.
+// New returns a Client. A bad value is a *router.ConfigError that names the field; several are joined.
 func New(cfg Config) (*Client, error) {
-	var errs []error
-	if cfg.Targets == nil {
-		errs = append(errs, errors.New("tokenize: Targets is missing"))
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
-	if err := cfg.Egress.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("tokenize: Egress: %w", err))
-	}
-	for _, f := range []struct {
-		name   string
-		v      *time.Duration
-		preset time.Duration
-	}{{"Timeout", &cfg.Timeout, time.Second}, {"MinBackoff", &cfg.MinBackoff, time.Second}, {"MaxBackoff", &cfg.MaxBackoff, max(time.Minute, cfg.MinBackoff)}} {
-		if *f.v < 0 {
-			errs = append(errs, fmt.Errorf("tokenize: %s is %v; it must not be negative", f.name, *f.v))
-		}
-		*f.v = cmp.Or(*f.v, f.preset)
-	}
-	if cfg.MaxBackoff < cfg.MinBackoff {
-		errs = append(errs, fmt.Errorf("tokenize: MaxBackoff is %v, less than MinBackoff, %v", cfg.MaxBackoff, cfg.MinBackoff))
-	}
-	for _, f := range []struct {
-		name        string
-		v           *int
-		preset, top int
-	}{{"Concurrent", &cfg.Concurrent, 64, 1 << 16}, {"MaxBody", &cfg.MaxBody, 8 << 20, 1 << 30}, {"MaxReply", &cfg.MaxReply, 32 << 20, 1 << 30}} {
-		if *f.v < 0 || *f.v > f.top {
-			errs = append(errs, fmt.Errorf("tokenize: %s is %d; it must be between 0 and %d", f.name, *f.v, f.top))
-		}
-		*f.v = cmp.Or(*f.v, f.preset)
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
+	cfg = cfg.WithDefaults()
 	if cfg.Memo == nil {
 		var err error
-		if cfg.Memo, err = prompt.NewTokenMemo(prompt.TokenMemoConfig{}); err != nil {
+		if cfg.Memo, err = tokenmemo.New(tokenmemo.Config{}); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +188,11 @@ func New(cfg Config) (*Client, error) {
 // nil, are sent along. The ids are shared and must not be changed. Without them
 // there is an error that says why; it is no reason not to route the request.
 func (c *Client) Tokens(ctx context.Context, path string, h http.Header, body []byte) ([]uint32, error) {
-	key, ok := prompt.NewTokenKey(path, body)
+	if len(body) > c.cfg.MaxBody {
+		c.n.tooLarge.Add(1)
+		return nil, ErrTooLarge
+	}
+	key, ok := tokenmemo.NewKey(path, body)
 	if !ok {
 		c.n.notExact.Add(1)
 		return nil, ErrNotExact
@@ -187,28 +200,38 @@ func (c *Client) Tokens(ctx context.Context, path string, h http.Header, body []
 	return c.TokensOf(ctx, key, h, body)
 }
 
-// TokensOf is Tokens for who has the body's key.
-func (c *Client) TokensOf(ctx context.Context, key prompt.TokenKey, h http.Header, body []byte) ([]uint32, error) {
+// TokensOf is Tokens for those who have the body's key. The ids of each engine are remembered and believed apart
+// ([tokenmemo.Key.Of]), and a conversation's prompts are asked of the same engine as long as that can be.
+func (c *Client) TokensOf(ctx context.Context, key tokenmemo.Key, h http.Header, body []byte) ([]uint32, error) {
+	if len(body) > c.cfg.MaxBody {
+		c.n.tooLarge.Add(1)
+		return nil, ErrTooLarge
+	}
 	if !key.Plain {
 		c.n.notExact.Add(1)
 		return nil, ErrNotExact
 	}
-	if c.cfg.Memo.Suspect(key) {
+	targets := c.believed(key, c.cfg.Targets())
+	if targets.order == nil && targets.suspects > 0 {
 		c.n.contradicted.Add(1)
 		return nil, ErrContradicted
 	}
-	if ids, whole := c.cfg.Memo.Tokens(key); whole {
-		c.n.remembered.Add(1)
-		return ids, nil
+	for _, t := range targets.order[:min(attempts, len(targets.order))] {
+		if ids, whole := c.cfg.Memo.Tokens(key.Of(t)); whole {
+			c.n.remembered.Add(1)
+			return ids, nil
+		}
+	}
+	if len(targets.all) == 0 {
+		if ids, whole := c.cfg.Memo.Tokens(key); whole {
+			c.n.remembered.Add(1)
+			return ids, nil
+		}
 	}
 	b, err := question(key.Chat, body)
 	if err != nil {
 		c.n.notExact.Add(1)
 		return nil, ErrNotExact
-	}
-	if len(b) > c.cfg.MaxBody {
-		c.n.tooLarge.Add(1)
-		return nil, ErrTooLarge
 	}
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -224,12 +247,13 @@ func (c *Client) TokensOf(ctx context.Context, key prompt.TokenKey, h http.Heade
 		c.n.busy.Add(1)
 		return nil, ErrBusy
 	}
-	ids, err := c.ask(ctx, outer, key.Chat, h, b)
+	ids, source, err := c.ask(ctx, outer, key.Chat, targets, h, b)
 	switch {
 	case err == nil:
 		c.n.asked.Add(1)
+		key = key.Of(source)
 		c.cfg.Memo.Learn(key, ids, nil)
-		if c.cfg.Memo.Suspect(key) { // the engines do not agree
+		if c.cfg.Memo.Suspect(key) { // the engine contradicts itself
 			return nil, ErrContradicted
 		}
 	case outer.Err() != nil:
@@ -244,23 +268,56 @@ func (c *Client) TokensOf(ctx context.Context, key prompt.TokenKey, h http.Heade
 	return ids, err
 }
 
+// candidates are the engines that may be asked for one prompt.
+type candidates struct {
+	all      []string
+	order    []string // those that are believed, the one to ask first before the others
+	suspects int      // those that are not
+}
+
+// believed orders the targets for a conversation: each by its own draw, so that they share the conversations evenly
+// and one that leaves moves no others.
+func (c *Client) believed(key tokenmemo.Key, targets []string) candidates {
+	to := candidates{all: targets}
+	type drawn struct {
+		target string
+		draw   uint64
+	}
+	var all []drawn
+	conversation := key.Conversation()
+	for _, t := range targets {
+		if c.cfg.Memo.Suspect(key.Of(t)) {
+			to.suspects++
+			continue
+		}
+		all = append(all, drawn{t, rendezvous.Place(t, conversation)})
+	}
+	slices.SortFunc(all, func(a, b drawn) int {
+		return cmp.Or(cmp.Compare(a.draw, b.draw), strings.Compare(a.target, b.target))
+	})
+	for _, d := range all {
+		to.order = append(to.order, d.target)
+	}
+	return to
+}
+
 // attempts is how many engines are asked for one prompt.
 const attempts = 2
 
-func (c *Client) ask(ctx, outer context.Context, chat bool, h http.Header, body []byte) ([]uint32, error) {
-	targets := c.cfg.Targets()
-	if len(targets) == 0 {
-		return nil, ErrNoTarget
-	}
+// ask returns the ids and the engine that gave them.
+func (c *Client) ask(ctx, outer context.Context, chat bool, to candidates, h http.Header, body []byte) ([]uint32, string, error) {
 	kind := "completion"
 	if chat {
 		kind = "chat"
 	}
-	first := int(c.turn.Add(1) % uint64(len(targets)))
 	err := error(ErrNoTarget)
-	for i, asked := 0, 0; i < len(targets) && asked < attempts && ctx.Err() == nil; i++ {
-		k := sourceKey{targets[(first+i)%len(targets)], kind}
-		if !c.begin(k, targets) {
+	asked := 0
+	for _, t := range to.order {
+		if asked == attempts || ctx.Err() != nil {
+			break
+		}
+		k := sourceKey{t, kind}
+		if !c.begin(k, to.all) {
 			continue
 		}
 		asked++
@@ -268,21 +325,29 @@ func (c *Client) ask(ctx, outer context.Context, chat bool, h http.Header, body 
 		ids, err = c.post(ctx, k.target, h, body)
 		c.settle(outer, k, err)
 		if err == nil || errors.Is(err, ErrRefused) {
-			return ids, err
+			return ids, t, err
 		}
 	}
-	return nil, err
+	return nil, "", err
 }
 
-// Reported says how many tokens the engine counted in the prompt for which Tokens
-// gave ids. Another number means that /tokenize does not render as the engine
-// does, so ids of such requests are not given for a while.
-func (c *Client) Reported(key prompt.TokenKey, given, counted int) {
+// Reported takes the number of tokens that the engine counted in the prompt for which Tokens
+// gave ids. It is ReportedBy for those who do not know which engine it was: another number means that the engine that
+// gave the ids is not believed for requests like this one, for a while.
+func (c *Client) Reported(key tokenmemo.Key, given, counted int) {
+	c.ReportedBy("", key, given, counted)
+}
+
+// ReportedBy takes the number of tokens that an engine, by its URL as Targets has it, counted in the prompt for which
+// Tokens gave ids. Another number means that /tokenize does not render as the engine does. Where it is the engine that
+// gave the ids, or the second of the others, ids of that source are not given for such requests for a while;
+// one other engine's count may itself be wrong.
+func (c *Client) ReportedBy(target string, key tokenmemo.Key, given, counted int) {
 	if given == counted || counted <= 0 {
 		return
 	}
 	c.n.mismatches.Add(1)
-	c.cfg.Memo.Contradict(key)
+	c.cfg.Memo.Counted(key, target, given, counted)
 	if c.cfg.Trace.Contradicted != nil {
 		c.cfg.Trace.Contradicted(given, counted)
 	}

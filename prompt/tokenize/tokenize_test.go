@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
+	router "github.com/warmroute/router"
 	"github.com/warmroute/router/egress"
-	"github.com/warmroute/router/prompt"
+	"github.com/warmroute/router/prompt/tokenmemo"
 	"github.com/warmroute/router/vllmtest"
 )
 
@@ -70,7 +71,7 @@ func TestAgainstEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var reply prompt.TokenReply
+		var reply tokenmemo.Reply
 		_, err = io.Copy(&reply, resp.Body)
 		resp.Body.Close()
 		want, _ := reply.Tokens()
@@ -370,7 +371,7 @@ func TestContradiction(t *testing.T) {
 		}
 		told.Add(1)
 	}}}, url)
-	key, _ := prompt.NewTokenKey(chatPath, chat("x"))
+	key, _ := tokenmemo.NewKey(chatPath, chat("x"))
 	if _, err := c.TokensOf(t.Context(), key, nil, chat("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -391,11 +392,130 @@ func TestContradiction(t *testing.T) {
 	}
 }
 
+// TestTooManyIDs: no more ids are read or believed than the body has bytes. A few more may be a chat template's, and
+// blame nobody.
+func TestTooManyIDs(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		ids     int
+		failing int
+	}{{"a template's", 500, 0}, {"many", 1 << 14, 1}, {"without an end", 4 << 20, 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			var sent atomic.Int64
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				fmt.Fprintf(w, `{"count":%d,"tokens":[1`, c.ids)
+				for range c.ids - 1 {
+					if n, err := io.WriteString(w, ",1234567"); err != nil {
+						return
+					} else {
+						sent.Add(int64(n))
+					}
+				}
+				io.WriteString(w, `]}`)
+			})
+			client := newClient(t, Config{MinBackoff: time.Hour, MaxBackoff: time.Hour, Timeout: time.Minute}, url)
+			ids, err := client.Tokens(t.Context(), chatPath, nil, chat("word"))
+			if ids != nil || !errors.Is(err, ErrFailed) {
+				t.Errorf("%d ids, %v", len(ids), err)
+			}
+			if s := client.Stats(); s.Failing != c.failing || s.Failed != 1 {
+				t.Errorf("%+v", s)
+			}
+			if n := sent.Load(); n > 16<<20 {
+				t.Errorf("%d bytes were taken", n)
+			}
+		})
+	}
+	if _, err := read(t.Context(), []byte(`{"count":3,"tokens":[1,2,3]}`), 2); !errors.Is(err, errTemplate) {
+		t.Errorf("more ids than bytes: %v", err)
+	}
+	if ids, err := read(t.Context(), []byte(`{"count":2,"tokens":[1,2]}`), 2); err != nil || len(ids) != 2 {
+		t.Errorf("as many ids as bytes: %v, %v", ids, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	long := []byte(`{"count":1,"tokens":[1` + strings.Repeat(",1", 1<<20) + `]}`)
+	if _, err := read(ctx, long, len(long)); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its time: %v", err)
+	}
+}
+
+// TestMaxBody: a body over MaxBody is not looked at.
+func TestMaxBody(t *testing.T) {
+	c := newClient(t, Config{MaxBody: 100}, "http://127.0.0.1:1")
+	body := []byte(strings.Repeat("[", 101))
+	if _, err := c.Tokens(t.Context(), chatPath, nil, body); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+	if _, err := c.TokensOf(t.Context(), tokenmemo.Key{Plain: true}, nil, body); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNoTarget: the error is the router's too.
+func TestNoTarget(t *testing.T) {
+	c := newClient(t, Config{Targets: func() []string { return nil }})
+	_, err := c.Tokens(t.Context(), chatPath, nil, chat("x"))
+	if !errors.Is(err, ErrNoTarget) || !errors.Is(err, router.ErrNoTarget) {
+		t.Error(err)
+	}
+}
+
+// TestPerSource: the ids of each of four engines are believed apart. One that counts wrongly takes no ids from
+// requests whose ids others gave, and one that gives wrong ids is believed for its own conversations alone.
+func TestPerSource(t *testing.T) {
+	var urls []string
+	for i := range 4 {
+		urls = append(urls, serve(t, func(w http.ResponseWriter, r *http.Request) { ids(w, uint32(i), 7) }))
+	}
+	c := newClient(t, Config{Timeout: time.Minute}, urls...)
+	liar := urls[3]
+	of := map[uint32]int{}
+	for i := range 400 {
+		body := chat(fmt.Sprint("conversation ", i))
+		key, _ := tokenmemo.NewKey(chatPath, body)
+		got, err := c.TokensOf(t.Context(), key, nil, body)
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		of[got[0]]++
+		again, err := c.TokensOf(t.Context(), key, nil, body)
+		if err != nil || !slices.Equal(got, again) {
+			t.Fatalf("request %d: %v, then %v, %v", i, got, again, err)
+		}
+		c.ReportedBy(liar, key, 2, 5)
+	}
+	if of[3] > 1 {
+		t.Errorf("one that contradicts itself is believed: %v", of)
+	}
+	for i := range uint32(3) {
+		if of[i] < 60 {
+			t.Errorf("engine %d gave the ids of %d conversations: %v", i, of[i], of)
+		}
+	}
+	if s := c.Stats(); s.Contradicted != 0 || s.Asked != 400 || s.Remembered != 400 {
+		t.Errorf("%+v", s)
+	}
+	// A second engine that counts otherwise does.
+	body := chat("conversation 0")
+	key, _ := tokenmemo.NewKey(chatPath, body)
+	for _, u := range urls {
+		if _, err := c.TokensOf(t.Context(), key, nil, body); err != nil {
+			break
+		}
+		c.ReportedBy(u, key, 2, 5)
+	}
+	if _, err := c.TokensOf(t.Context(), key, nil, body); !errors.Is(err, ErrContradicted) {
+		t.Errorf("all count otherwise: %v", err)
+	}
+}
+
 // TestDisagree: two engines that give other ids for the same prompt.
 func TestDisagree(t *testing.T) {
 	var n atomic.Uint32
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) { ids(w, n.Add(1)) })
-	memo, err := prompt.NewTokenMemo(prompt.TokenMemoConfig{MaxEntries: 1})
+	memo, err := tokenmemo.New(tokenmemo.Config{MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -506,7 +626,9 @@ func TestConfig(t *testing.T) {
 		"MaxBody": {Targets: targets, MaxBody: -1}, "MaxReply": {Targets: targets, MaxReply: 1 << 31}, "MinBackoff": {Targets: targets, MinBackoff: -1},
 		"MaxBackoff": {Targets: targets, MinBackoff: 2, MaxBackoff: 1}, "Egress": {Targets: targets, Egress: egress.Policy{AllowHosts: []string{"a b"}}},
 	} {
-		if _, err := New(c); err == nil || !strings.Contains(err.Error(), field) {
+		_, err := New(c)
+		var bad *router.ConfigError
+		if !errors.As(err, &bad) || bad.Field != field || !strings.HasPrefix(err.Error(), "tokenize: "+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package prompt
+package tokenmemo
 
 import (
 	"bytes"
@@ -7,30 +7,38 @@ import (
 	"hash"
 	"slices"
 	"strings"
+
+	"github.com/warmroute/router/internal/jsonscan"
+	"github.com/warmroute/router/prompt"
 )
 
-// maxKeyTurns bounds the messages of a request that has a TokenKey; its key takes
+// maxMembers bounds the members of a body, and of a message or a block in it, that has a Key: a request has some tens.
+const maxMembers = 256
+
+// maxKeyTurns bounds the messages of a request that has a Key; its key takes
 // 32 bytes for each.
 const maxKeyTurns = 1 << 14
 
-// TokenKey is all of a request that decides about the ids of its prompt's tokens,
+// Key is all of a request that decides about the ids of its prompt's tokens,
 // as digests: the messages, up to each of them, and every member of the body
-// that may change how they are rendered. Requests of equal keys have equal ids,
-// as long as the engine's tokenizer and chat template stay the same. It is made
-// by [NewTokenKey] and not changed afterwards.
+// that may change how they are rendered, or that separates the request from others: its cache salt and what else is a
+// part of its scope, so that nobody learns by the ids that are known what was asked under another salt. Requests of
+// equal keys have equal ids, as long as the engine's tokenizer and chat template stay the same. It is made by [NewKey]
+// and not changed afterwards.
 //
 // It is not made of the canonical text, which leaves out what may well be a token:
 // ids of calls, the order of members, whether content is a string or a block. So
 // a client that writes a message in another way has another key, never another's
 // ids.
-type TokenKey struct {
+type Key struct {
 	setting digest256   // the body but for its messages, or its prompt
 	turns   []digest256 // up to the end of each message; of a completion one
 	// steady is the number of leading messages whose tokens cannot depend on those
 	// that follow, as far as that can be seen from outside.
 	steady int
-	// lastUser is the number of messages up to the last one of a user.
-	lastUser int
+	// firstUser and lastUser are the number of messages up to the first and the last one of a user.
+	firstUser, lastUser int
+	source              string // see Of
 
 	// Chat says that the body has messages; else it has one prompt.
 	Chat bool
@@ -53,6 +61,7 @@ const (
 	unknownEffect effect = iota
 	noEffect
 	knownEffect // one that /tokenize knows too
+	scopeEffect // none, but it separates the request from others
 )
 
 // effectOf knows the members of vLLM's and SGLang's requests that decide about
@@ -68,36 +77,60 @@ func effectOf(member string) effect {
 		"prompt_logprobs", "allowed_token_ids", "bad_words", "ignore_eos", "skip_special_tokens",
 		"spaces_between_special_tokens", "include_stop_str_in_output", "return_token_ids", "return_tokens_as_token_ids",
 		"include_reasoning", "parallel_tool_calls", "user", "metadata", "store", "prompt_cache_key",
-		"prompt_cache_retention", "safety_identifier", "session_id", "request_id", "rid", "priority", "cache_salt",
-		"service_tier":
+		"prompt_cache_retention", "safety_identifier", "session_id", "request_id", "rid", "priority", "service_tier":
 		return noEffect
+	case "cache_salt", "extra_key":
+		return scopeEffect
 	}
 	return unknownEffect
 }
 
-// NewTokenKey returns the key of a request with a path as [FromRequest] has them.
+// NewKey returns the key of a request with a path as [prompt.FromRequest] has them.
 // ok is false where the ids cannot be told from the body, or not with certainty:
-// the path is neither chat completions nor completions, the body is not
-// understood or has a member twice, there are images, audio or files, several
+// the path is neither chat completions nor completions, the body is longer than [prompt.DefaultMaxBody], is not
+// understood, has a member twice or more than 256 of them, there are images, audio or files, several
 // prompts, or more than 16,384 messages.
-func NewTokenKey(path string, body []byte) (k TokenKey, ok bool) {
-	a := apiOf(path)
-	if a != apiChat && a != apiCompletion || len(body) > DefaultMaxBody {
+func NewKey(path string, body []byte) (k Key, ok bool) {
+	if len(body) > prompt.DefaultMaxBody {
 		return k, false
 	}
-	k.Chat, k.Plain = a == apiChat, true
-	r := keyReader{scanner: scanner{b: body}, k: &k, sum: sha256.New()}
+	switch prompt.APIOf(path) {
+	case "chat_completions":
+		k.Chat = true
+	case "completions":
+	default:
+		return k, false
+	}
+	k.Plain = true
+	r := keyReader{Scanner: jsonscan.Scanner{B: body}, k: &k, sum: sha256.New()}
 	return k, r.read()
 }
 
-// keyReader makes a TokenKey.
+// Of returns k as the key of what one source has told, such as the address of an engine: a [Memo] keeps the ids of
+// each apart, and does not believe one by the word of another. The zero source, of a new key, is one of them for
+// [Memo.Learn]; for [Memo.Tokens] it stands for all.
+func (k Key) Of(source string) Key {
+	k.source = source
+	return k
+}
+
+// Conversation returns a number that stays the same while a conversation goes on, such as to ask the same engine for
+// the ids of all its prompts. It is the same in every process. The zero Key has 0.
+func (k Key) Conversation() uint64 {
+	if len(k.turns) == 0 {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(k.turns[max(k.firstUser, 1)-1][:])
+}
+
+// keyReader makes a Key.
 type keyReader struct {
-	scanner
-	k     *TokenKey
+	jsonscan.Scanner
+	k     *Key
 	sum   hash.Hash
 	parts []keyPart
 	// Where the value is that the turns are made of.
-	text    span
+	text    struct{ lo, hi int }
 	tools   bool
 	noTools bool // "tool_choice" is "none"
 }
@@ -108,7 +141,7 @@ type keyPart struct {
 }
 
 func (r *keyReader) read() bool {
-	if r.peek() != '{' {
+	if r.Peek() != '{' {
 		return false
 	}
 	own := "prompt"
@@ -116,26 +149,30 @@ func (r *keyReader) read() bool {
 		own = "messages"
 	}
 	seen := false
-	for name, ok := r.firstKey(); ok; name, ok = r.nextKey() {
+	count := 0
+	for name, ok := r.FirstKey(); ok; name, ok = r.NextKey() {
+		if count++; count > maxMembers {
+			return false
+		}
 		n := string(name)
-		r.peek()
-		lo := r.i
+		r.Peek()
+		lo := r.I
 		if n == own {
 			if seen {
 				return false
 			}
 			seen = true
-			r.skip()
-			r.text = span{lo, r.i}
+			r.Skip()
+			r.text.lo, r.text.hi = lo, r.I
 			continue
 		}
-		r.skip()
-		if r.err != nil {
+		r.Skip()
+		if r.Fault != 0 {
 			return false
 		}
-		r.other(n, r.b[lo:r.i])
+		r.other(n, r.B[lo:r.I])
 	}
-	if r.end(); r.err != nil || !seen {
+	if r.End(); r.Fault != 0 || !seen {
 		return false
 	}
 	slices.SortFunc(r.parts, func(a, b keyPart) int { return strings.Compare(a.name, b.name) })
@@ -148,7 +185,7 @@ func (r *keyReader) read() bool {
 		r.k.Plain = false // it depends on the engine's flags whether the tools are in the prompt
 	}
 	r.setting()
-	r.scanner = scanner{b: r.b[:r.text.hi], i: r.text.lo}
+	r.Scanner = jsonscan.Scanner{B: r.B[:r.text.hi], I: r.text.lo}
 	if r.k.Chat {
 		return r.messages()
 	}
@@ -178,7 +215,7 @@ func (r *keyReader) other(name string, value []byte) {
 		return
 	}
 	switch e := effectOf(name); {
-	case e == noEffect:
+	case e == noEffect, e == scopeEffect && null:
 		return
 	case e == unknownEffect && !null:
 		r.k.Plain = false
@@ -223,31 +260,34 @@ func (r *keyReader) turn(value []byte) {
 // prompt reads a completion's prompt: one text. Where it is ids already, nobody
 // needs a key.
 func (r *keyReader) prompt() bool {
-	if r.peek() != '"' {
+	if r.Peek() != '"' {
 		return false
 	}
-	r.turn(r.b[r.text.lo:r.text.hi])
+	r.turn(r.B[r.text.lo:r.text.hi])
 	return true
 }
 
 func (r *keyReader) messages() bool {
-	if r.peek() != '[' {
+	if r.Peek() != '[' {
 		return false
 	}
 	steady := true
-	for ok := r.firstElem(); ok; ok = r.nextElem() {
-		if r.peek() != '{' || len(r.k.turns) == maxKeyTurns {
+	for ok := r.FirstElem(); ok; ok = r.NextElem() {
+		if r.Peek() != '{' || len(r.k.turns) == maxKeyTurns {
 			return false
 		}
-		lo := r.i
+		lo := r.I
 		textOnly, reasons, user := r.message()
-		if !textOnly || r.err != nil {
+		if !textOnly || r.Fault != 0 {
 			return false
 		}
-		raw := r.b[lo:r.i]
+		raw := r.B[lo:r.I]
 		r.turn(raw)
 		if user {
 			r.k.lastUser = len(r.k.turns)
+			if r.k.firstUser == 0 {
+				r.k.firstUser = len(r.k.turns)
+			}
 		}
 		// Templates cut what a past turn thought, be it a member or in the text.
 		reasons = reasons || bytes.Contains(raw, []byte("think>")) || bytes.Contains(raw, []byte(`think\u003`))
@@ -255,83 +295,78 @@ func (r *keyReader) messages() bool {
 			r.k.steady++
 		}
 	}
-	return r.err == nil && len(r.k.turns) > 0
+	return r.Fault == 0 && len(r.k.turns) > 0
 }
 
 // message reads a message and reports whether all of its content is text, whether
 // it holds reasoning, and whether it may be a user's.
 func (r *keyReader) message() (textOnly, reasons, user bool) {
 	textOnly, user = true, true
-	for name, ok := r.firstKey(); ok; name, ok = r.nextKey() {
+	for name, ok := r.FirstKey(); ok; name, ok = r.NextKey() {
 		switch string(name) {
 		case "content":
 			t, s := r.content()
 			textOnly, reasons = textOnly && t, reasons || s
 		case "role":
-			if r.peek() != '"' {
-				r.skip()
+			if r.Peek() != '"' {
+				r.Skip()
 				continue
 			}
-			role, plain := r.raw()
+			role, plain := r.Raw()
 			if !plain {
-				r.skip()
+				r.Skip()
 			}
-			switch roleKind(role) {
-			case kindAssistant, kindResult, kindFunction, kindSystem, kindDeveloper:
-				user = false
-			default:
-				user = true
-			}
+			user = prompt.IsUser(string(role))
 		case "audio":
-			textOnly = textOnly && r.null()
+			textOnly = textOnly && r.Null()
 			if !textOnly {
-				r.skip()
+				r.Skip()
 			}
 		case "reasoning", "reasoning_content", "thinking", "thinking_blocks":
-			if !r.null() {
+			if !r.Null() {
 				reasons = true
-				r.skip()
+				r.Skip()
 			}
 		default:
-			r.skip()
+			r.Skip()
 		}
 	}
 	return textOnly, reasons, user
 }
 
 func (r *keyReader) content() (textOnly, reasons bool) {
-	switch r.peek() {
+	switch r.Peek() {
 	case '"', 'n':
-		r.skip()
+		r.Skip()
 		return true, false
 	case '[':
 	default:
-		r.skip()
+		r.Skip()
 		return false, false
 	}
 	textOnly = true
-	for ok := r.firstElem(); ok; ok = r.nextElem() {
-		if r.peek() != '{' {
-			textOnly = textOnly && r.peek() == '"'
-			r.skip()
+	for ok := r.FirstElem(); ok; ok = r.NextElem() {
+		if r.Peek() != '{' {
+			textOnly = textOnly && r.Peek() == '"'
+			r.Skip()
 			continue
 		}
 		types := 0
-		for name, ok := r.firstKey(); ok; name, ok = r.nextKey() {
-			if string(name) != "type" || r.peek() != '"' {
-				r.skip()
+		for name, ok := r.FirstKey(); ok; name, ok = r.NextKey() {
+			if string(name) != "type" || r.Peek() != '"' {
+				r.Skip()
 				continue
 			}
 			types++
-			typ, _ := r.raw()
-			switch blockKindOf(typ) {
-			case blockText, blockRefusal:
-			case blockThinking, blockRedacted:
+			typ, _ := r.Raw()
+			switch prompt.BlockKindOf(string(typ)) {
+			case prompt.BlockText, prompt.BlockRefusal:
+			case prompt.BlockThinking, prompt.BlockRedacted:
 				reasons = true
 			default:
 				textOnly = false
 				if typ == nil {
-					r.skip()
+					r.Skip()
 				}
 			}
 		}
@@ -341,4 +376,4 @@ func (r *keyReader) content() (textOnly, reasons bool) {
 }
 
 // whole returns the digest of the whole prompt.
-func (k *TokenKey) whole() digest256 { return k.turns[len(k.turns)-1] }
+func (k *Key) whole() digest256 { return k.turns[len(k.turns)-1] }

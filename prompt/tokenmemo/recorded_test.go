@@ -1,4 +1,4 @@
-package prompt
+package tokenmemo
 
 import (
 	"bufio"
@@ -12,11 +12,16 @@ import (
 	"github.com/warmroute/router/internal/shareddata"
 )
 
-// TestTokenMemoRecorded plays what was asked of real engines, of every version:
+// TestMemoRecorded plays what was asked of real engines, of every version:
 // no answer is wrong, an exact repeat is known whole, and the third and fourth
 // prompts of the recorded chats begin with known ids.
-func TestTokenMemoRecorded(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(shareddata.Path(t, "vllm_live"), "v*", "*.requests.jsonl"))
+func TestMemoRecorded(t *testing.T) {
+	t.Run("here", func(t *testing.T) { recorded(t, filepath.Join("..", "testdata", "vllm"), 36) })
+	t.Run("beside the checkout", func(t *testing.T) { recorded(t, shareddata.Path(t, "vllm_live"), 54) })
+}
+
+func recorded(t *testing.T, folder string, least int) {
+	files, err := filepath.Glob(filepath.Join(folder, "v*", "*.requests.jsonl"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(err)
 	}
@@ -27,7 +32,7 @@ func TestTokenMemoRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		m := newMemo(t, TokenMemoConfig{})
+		m := newMemo(t, Config{})
 		multi := strings.Contains(file, "multi_turn_chat")
 		wholes, prefixes, asked := 0, 0, 0
 		sc := bufio.NewScanner(f)
@@ -45,7 +50,7 @@ func TestTokenMemoRecorded(t *testing.T) {
 			if r.Kind != "request" || len(r.Prompt) == 0 || !strings.HasSuffix(r.Path, "/chat/completions") {
 				continue
 			}
-			k, ok := NewTokenKey(r.Path, r.Body)
+			k, ok := NewKey(r.Path, r.Body)
 			if !ok {
 				t.Errorf("%s: no key for %s", file, r.Body)
 				continue
@@ -82,7 +87,7 @@ func TestTokenMemoRecorded(t *testing.T) {
 			t.Errorf("%s: of %d, %d whole, %d prefixes", file, asked, wholes, prefixes)
 		}
 	}
-	if chats < 54 {
+	if chats < least {
 		t.Errorf("only %d chats were found", chats)
 	}
 }

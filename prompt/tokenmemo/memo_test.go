@@ -1,7 +1,8 @@
-package prompt
+package tokenmemo
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	router "github.com/warmroute/router"
 )
 
 type turn struct {
@@ -17,7 +20,7 @@ type turn struct {
 	Reason  string `json:"reasoning,omitempty"`
 }
 
-func chatKey(t testing.TB, beside string, turns []turn) TokenKey {
+func chatKey(t testing.TB, beside string, turns []turn) Key {
 	t.Helper()
 	b, err := json.Marshal(turns)
 	if err != nil {
@@ -26,9 +29,9 @@ func chatKey(t testing.TB, beside string, turns []turn) TokenKey {
 	return keyOf(t, chatPath, `{"model":"m"`+beside+`,"messages":`+string(b)+`}`)
 }
 
-func newMemo(t testing.TB, c TokenMemoConfig) *TokenMemo {
+func newMemo(t testing.TB, c Config) *Memo {
 	t.Helper()
-	m, err := NewTokenMemo(c)
+	m, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +115,13 @@ var templates = map[string]template{
 	},
 }
 
-// TestTokenMemoExact plays random conversations, which branch, repeat and are
+// TestMemoExact plays random conversations, which branch, repeat and are
 // edited, through every template: an answer is always a prefix of the truth, a
 // whole one all of it, and where the template allows it there are answers.
-func TestTokenMemoExact(t *testing.T) {
+func TestMemoExact(t *testing.T) {
 	for name, render := range templates {
 		t.Run(name, func(t *testing.T) {
-			wholes, prefixes, known, total := play(t, rand.New(rand.NewPCG(1, 2)), render, newMemo(t, TokenMemoConfig{}), 1200)
+			wholes, prefixes, known, total := play(t, rand.New(rand.NewPCG(1, 2)), render, newMemo(t, Config{}), 1200)
 			t.Logf("%d whole, %d prefixes, %d of %d tokens known", wholes, prefixes, known, total)
 			if wholes == 0 || prefixes == 0 && name != "moving" {
 				t.Errorf("%d whole, %d prefixes", wholes, prefixes)
@@ -127,7 +130,7 @@ func TestTokenMemoExact(t *testing.T) {
 	}
 }
 
-func play(t testing.TB, r *rand.Rand, render template, m *TokenMemo, steps int) (wholes, prefixes, known, total int) {
+func play(t testing.TB, r *rand.Rand, render template, m *Memo, steps int) (wholes, prefixes, known, total int) {
 	talks := make([][]turn, 4)
 	for range steps {
 		at := r.IntN(len(talks))
@@ -184,11 +187,11 @@ func play(t testing.TB, r *rand.Rand, render template, m *TokenMemo, steps int) 
 	return wholes, prefixes, known, total
 }
 
-// TestTokenMemoThirdPrompt: the third prompt of a conversation is the first that
+// TestMemoThirdPrompt: the third prompt of a conversation is the first that
 // begins with known ids, up to the end of the first reply where its own ids were
 // seen to come back.
-func TestTokenMemoThirdPrompt(t *testing.T) {
-	m := newMemo(t, TokenMemoConfig{})
+func TestMemoThirdPrompt(t *testing.T) {
+	m := newMemo(t, Config{})
 	render := templates["marks"]
 	c := []turn{{Role: "user", Content: "aaaa"}}
 	m.Learn(chatKey(t, "", c), render(c), append(pairs(nil, "reply"), 4))
@@ -222,12 +225,12 @@ func TestTokenMemoThirdPrompt(t *testing.T) {
 	}
 }
 
-// TestTokenMemoOpenOutput: an output that may have gone on behind its own end is
+// TestMemoOpenOutput: an output that may have gone on behind its own end is
 // not counted in.
-func TestTokenMemoOpenOutput(t *testing.T) {
+func TestMemoOpenOutput(t *testing.T) {
 	render := templates["marks"]
 	for beside, want := range map[string]bool{"": true, `,"ignore_eos":true`: false, `,"n":2`: false, `,"n":1`: true, `,"ignore_eos":false`: true} {
-		m := newMemo(t, TokenMemoConfig{})
+		m := newMemo(t, Config{})
 		c := []turn{{Role: "user", Content: "aaaa"}}
 		first := render(c)
 		m.Learn(chatKey(t, beside, c), first, append(pairs(nil, "reply"), 4))
@@ -240,12 +243,12 @@ func TestTokenMemoOpenOutput(t *testing.T) {
 	}
 }
 
-// TestTokenMemoContradiction: ids that contradict what is known end the trust in
+// TestMemoContradiction: ids that contradict what is known end the trust in
 // their setting, in nothing else, and for a time.
-func TestTokenMemoContradiction(t *testing.T) {
+func TestMemoContradiction(t *testing.T) {
 	now := time.Unix(1000, 0)
 	told := 0
-	m := newMemo(t, TokenMemoConfig{Now: func() time.Time { return now }, Contradicted: func() { told++ }})
+	m := newMemo(t, Config{Now: func() time.Time { return now }, Contradicted: func() { told++ }})
 	render := templates["marks"]
 	teach := func(beside string, day uint32) []turn {
 		var c []turn
@@ -308,10 +311,83 @@ func TestTokenMemoContradiction(t *testing.T) {
 	}
 }
 
-// TestTokenMemoBounds: never more entries or bytes than allowed, and what is used
+// TestMemoSources: what each source told is believed apart, and where they do not agree the ids of most of them count.
+func TestMemoSources(t *testing.T) {
+	m := newMemo(t, Config{})
+	k := chatKey(t, "", []turn{{Role: "user", Content: "x"}})
+	ids := func(k Key) []uint32 {
+		ids, _ := m.Tokens(k)
+		return ids
+	}
+	m.Learn(k.Of("a"), []uint32{1, 2}, nil)
+	if !slices.Equal(ids(k), []uint32{1, 2}) || ids(k.Of("b")) != nil || !slices.Equal(ids(k.Of("a")), []uint32{1, 2}) {
+		t.Errorf("of one: %v, %v", ids(k), ids(k.Of("b")))
+	}
+	m.Learn(k.Of("b"), []uint32{1, 3}, nil)
+	if ids(k) != nil || !slices.Equal(ids(k.Of("a")), []uint32{1, 2}) || !slices.Equal(ids(k.Of("b")), []uint32{1, 3}) {
+		t.Errorf("two that do not agree: %v", ids(k))
+	}
+	m.Learn(k.Of("c"), []uint32{1, 2}, nil)
+	if !slices.Equal(ids(k), []uint32{1, 2}) {
+		t.Errorf("most agree: %v", ids(k))
+	}
+	// One that contradicts itself is not believed, the others are.
+	m.Learn(k.Of("b"), []uint32{1, 4}, nil)
+	if !m.Suspect(k.Of("b")) || m.Suspect(k.Of("a")) || ids(k.Of("b")) != nil || !slices.Equal(ids(k), []uint32{1, 2}) {
+		t.Errorf("of the others: %v", ids(k))
+	}
+	// Another engine's count alone contradicts nobody, two of them do, and the source's own at once.
+	for range 3 {
+		if m.Counted(k, "liar", 2, 9) {
+			t.Error("9 is 2")
+		}
+	}
+	if m.Suspect(k.Of("a")) || m.Suspect(k.Of("c")) {
+		t.Error("one engine's count took the ids of others")
+	}
+	if m.Counted(k.Of("c"), "d", 2, 9); !m.Suspect(k.Of("c")) || m.Suspect(k.Of("a")) {
+		t.Error("two engines' counts")
+	}
+	if m.Counted(k, "a", 2, 9); !m.Suspect(k.Of("a")) || ids(k) != nil {
+		t.Error("the source's own count")
+	}
+	if !m.Counted(k, "a", 2, 2) {
+		t.Error("2 is not 2")
+	}
+	for i := range 3 * maxSources {
+		m.Learn(k.Of(fmt.Sprint("source ", i)), []uint32{7}, nil)
+	}
+	if n := len(m.sources[place{at: k.whole()}]); n > maxSources {
+		t.Errorf("%d sources of one prompt", n)
+	}
+}
+
+// TestMemoSalt: whoever asks under another salt, adapter or extra key learns nothing of what was asked.
+func TestMemoSalt(t *testing.T) {
+	m := newMemo(t, Config{})
+	c := []turn{{Role: "user", Content: "a secret"}}
+	scopes := []string{``, `,"cache_salt":"a"`, `,"cache_salt":"b"`, `,"extra_key":"a"`, `,"lora_path":"a"`, `,"cache_salt":"a","extra_key":"a"`}
+	for i, scope := range scopes {
+		m.Learn(chatKey(t, scope, c), []uint32{uint32(i)}, nil)
+		for j, other := range scopes {
+			if ids, _ := m.Tokens(chatKey(t, other, c)); (ids != nil) != (j <= i) || ids != nil && ids[0] != uint32(j) {
+				t.Errorf("%q after %q: %v", other, scope, ids)
+			}
+		}
+	}
+	if s := m.Stats(); s.Contradicted != 0 {
+		t.Errorf("%+v", s)
+	}
+	plain := chatKey(t, "", c)
+	if k := chatKey(t, `,"cache_salt":null`, c); k.whole() != plain.whole() || !chatKey(t, `,"cache_salt":"a"`, c).Plain {
+		t.Error("no salt is one, or a salt changes the prompt")
+	}
+}
+
+// TestMemoBounds: never more entries or bytes than allowed, and what is used
 // stays.
-func TestTokenMemoBounds(t *testing.T) {
-	m := newMemo(t, TokenMemoConfig{MaxEntries: 10, MaxBytes: 4096})
+func TestMemoBounds(t *testing.T) {
+	m := newMemo(t, Config{MaxEntries: 10, MaxBytes: 4096})
 	hot := chatKey(t, "", []turn{{Role: "user", Content: "hot"}})
 	m.Learn(hot, []uint32{1, 2, 3}, nil)
 	for i := range 200 {
@@ -336,24 +412,26 @@ func TestTokenMemoBounds(t *testing.T) {
 	}
 }
 
-func TestTokenMemoConfig(t *testing.T) {
-	for field, c := range map[string]TokenMemoConfig{
+func TestConfig(t *testing.T) {
+	for field, c := range map[string]Config{
 		"MaxEntries": {MaxEntries: -1}, "MaxBytes": {MaxBytes: -1}, "MaxTail": {MaxTail: -1}, "Quarantine": {Quarantine: -1},
 	} {
-		if _, err := NewTokenMemo(c); err == nil || !strings.Contains(err.Error(), field) {
+		_, err := New(c)
+		var bad *router.ConfigError
+		if !errors.As(err, &bad) || bad.Field != field || !strings.HasPrefix(err.Error(), "tokenmemo: "+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	m := newMemo(t, TokenMemoConfig{})
-	m.Learn(TokenKey{}, []uint32{1}, nil)
-	if ids, _ := m.Tokens(TokenKey{}); ids != nil {
+	m := newMemo(t, Config{})
+	m.Learn(Key{}, []uint32{1}, nil)
+	if ids, _ := m.Tokens(Key{}); ids != nil {
 		t.Error("the zero key knows something")
 	}
 }
 
-// TestTokenMemoRace: many at once, and still never a wrong id.
-func TestTokenMemoRace(t *testing.T) {
-	m := newMemo(t, TokenMemoConfig{MaxEntries: 50})
+// TestMemoRace: many at once, and still never a wrong id.
+func TestMemoRace(t *testing.T) {
+	m := newMemo(t, Config{MaxEntries: 50})
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() { play(t, rand.New(rand.NewPCG(uint64(i), 1)), templates["marks"], m, 300) })
@@ -361,12 +439,12 @@ func TestTokenMemoRace(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzTokenMemo looks for a conversation and a template with a wrong answer.
-func FuzzTokenMemo(f *testing.F) {
+// FuzzMemo looks for a conversation and a template with a wrong answer.
+func FuzzMemo(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		for _, render := range templates {
-			play(t, rand.New(rand.NewPCG(a, b)), render, newMemo(t, TokenMemoConfig{MaxEntries: 1 + int(a%64)}), 60)
+			play(t, rand.New(rand.NewPCG(a, b)), render, newMemo(t, Config{MaxEntries: 1 + int(a%64)}), 60)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package prompt
+package tokenmemo
 
 import (
 	"bytes"
@@ -10,17 +10,17 @@ import (
 
 const chatPath = "/v1/chat/completions"
 
-func keyOf(t testing.TB, path, body string) TokenKey {
+func keyOf(t testing.TB, path, body string) Key {
 	t.Helper()
-	k, ok := NewTokenKey(path, []byte(body))
+	k, ok := NewKey(path, []byte(body))
 	if !ok {
 		t.Fatalf("no key for %s", body)
 	}
 	return k
 }
 
-// TestTokenKeySilent: where the body alone does not tell the ids, there is no key.
-func TestTokenKeySilent(t *testing.T) {
+// TestKeySilent: where the body alone does not tell the ids, there is no key.
+func TestKeySilent(t *testing.T) {
 	for _, c := range []struct{ name, path, body string }{
 		{"other path", "/v1/messages", `{"messages":[{"role":"user","content":"x"}]}`},
 		{"responses", "/v1/responses", `{"input":"x"}`},
@@ -46,19 +46,20 @@ func TestTokenKeySilent(t *testing.T) {
 		{"several prompts", "/v1/completions", `{"prompt":["x","y"]}`},
 		{"ids already", "/v1/completions", `{"prompt":[1,2]}`},
 		{"no prompt", "/v1/completions", `{}`},
+		{"many members", chatPath, `{"messages":[{"role":"user","content":"x"}]` + strings.Repeat(`,"temperature":1`, maxMembers) + `}`},
 	} {
-		if _, ok := NewTokenKey(c.path, []byte(c.body)); ok {
+		if _, ok := NewKey(c.path, []byte(c.body)); ok {
 			t.Errorf("%s: there is a key", c.name)
 		}
 	}
 }
 
-// TestTokenKeySame: what cannot change the ids does not change the key.
-func TestTokenKeySame(t *testing.T) {
+// TestKeySame: what cannot change the ids does not change the key.
+func TestKeySame(t *testing.T) {
 	base := keyOf(t, chatPath, `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"a":1}],"chat_template_kwargs":{"k":1}}`)
 	for _, body := range []string{
 		`{"chat_template_kwargs":{"k":1},"tools":[{"a":1}],"messages":[{"role":"user","content":"x"}],"model":"m"}`,
-		` { "model" : "m" , "messages" : [ {"role":"user","content":"x"} ] , "tools":[{"a":1}],"chat_template_kwargs":{"k":1}, "stream":true, "temperature":0.5, "max_tokens":7, "n":2, "user":"u", "cache_salt":"s", "return_token_ids":true, "seed":4, "stop":["x"], "session_id":"s" } `,
+		` { "model" : "m" , "messages" : [ {"role":"user","content":"x"} ] , "tools":[{"a":1}],"chat_template_kwargs":{"k":1}, "stream":true, "temperature":0.5, "max_tokens":7, "n":2, "user":"u", "return_token_ids":true, "seed":4, "stop":["x"], "session_id":"s" } `,
 	} {
 		k := keyOf(t, chatPath, body)
 		if k.whole() != base.whole() || !k.Plain {
@@ -71,9 +72,9 @@ func TestTokenKeySame(t *testing.T) {
 	}
 }
 
-// TestTokenKeyDiffers: what may change the ids changes the key, also where the
+// TestKeyDiffers: what may change the ids changes the key, also where the
 // canonical text stays the same.
-func TestTokenKeyDiffers(t *testing.T) {
+func TestKeyDiffers(t *testing.T) {
 	seen := make(map[digest256]string)
 	for _, c := range []struct {
 		path, body string
@@ -117,9 +118,9 @@ func TestTokenKeyDiffers(t *testing.T) {
 	}
 }
 
-// TestTokenKeyExtends: a conversation that goes on has its key as the beginning of
+// TestKeyExtends: a conversation that goes on has its key as the beginning of
 // the next one's.
-func TestTokenKeyExtends(t *testing.T) {
+func TestKeyExtends(t *testing.T) {
 	a := keyOf(t, chatPath, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
 	b := keyOf(t, chatPath, `{"model":"m","messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"role":"user","content":"z"}]}`)
 	if len(b.turns) != 3 || b.turns[0] != a.whole() || b.steady != 3 {
@@ -140,9 +141,9 @@ func TestTokenKeyExtends(t *testing.T) {
 	}
 }
 
-// FuzzTokenKey: what has a key is JSON, with its text under one member of that
+// FuzzKey: what has a key is JSON, with its text under one member of that
 // name, and members that change nothing do not change the key.
-func FuzzTokenKey(f *testing.F) {
+func FuzzKey(f *testing.F) {
 	f.Add(true, []byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"tools":[1],"n":2}`))
 	f.Add(false, []byte(`{"prompt":"x","add_special_tokens":false}`))
 	f.Add(true, []byte(`{"messages":[{"role":"\u0075ser","content":null,"reasoning":"r","audio":null}]}`))
@@ -151,7 +152,7 @@ func FuzzTokenKey(f *testing.F) {
 		if chat {
 			path, own = chatPath, "messages"
 		}
-		k, ok := NewTokenKey(path, body)
+		k, ok := NewKey(path, body)
 		if !ok {
 			return
 		}
@@ -171,18 +172,18 @@ func FuzzTokenKey(f *testing.F) {
 		if len(in) > 0 {
 			more += ","
 		}
-		same, ok := NewTokenKey(path, slices.Concat(body[:i], []byte(more), body[i:]))
+		same, ok := NewKey(path, slices.Concat(body[:i], []byte(more), body[i:]))
 		if !ok || same.whole() != k.whole() || same.Plain != k.Plain {
 			t.Fatalf("%q: a temperature changes the key", body)
 		}
-		other, ok := NewTokenKey(path, slices.Concat(body[:i], []byte(`"never_heard_of":1,`), body[i:]))
+		other, ok := NewKey(path, slices.Concat(body[:i], []byte(`"never_heard_of":1,`), body[i:]))
 		if ok && (other.whole() == k.whole() || other.Plain) {
 			t.Fatalf("%q: an unknown member changes nothing", body)
 		}
 	})
 }
 
-func BenchmarkNewTokenKey(b *testing.B) {
+func BenchmarkNewKey(b *testing.B) {
 	var body bytes.Buffer
 	body.WriteString(`{"model":"m","messages":[{"role":"system","content":"s"}`)
 	for body.Len() < 128<<10 {
@@ -192,7 +193,7 @@ func BenchmarkNewTokenKey(b *testing.B) {
 	b.SetBytes(int64(body.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := NewTokenKey(chatPath, body.Bytes()); !ok {
+		if _, ok := NewKey(chatPath, body.Bytes()); !ok {
 			b.Fatal("no key")
 		}
 	}

@@ -1,4 +1,4 @@
-package prompt
+package tokenmemo
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTokenReply(t *testing.T) {
+func TestReply(t *testing.T) {
 	type ids = []uint32
 	for _, c := range []struct {
 		name, body     string
@@ -51,7 +51,7 @@ data: [DONE]
 		{"another prompt later", "data: {\"choices\":[],\"prompt_token_ids\":[9]}\n\ndata: {\"choices\":[],\"prompt_token_ids\":[8]}\n\ndata: [DONE]\n\n", nil, nil},
 	} {
 		for _, step := range []int{1, 7, 1 << 20} {
-			var r TokenReply
+			var r Reply
 			for b := c.body; len(b) > 0; {
 				n := min(step, len(b))
 				r.Write([]byte(b[:n]))
@@ -70,31 +70,28 @@ data: [DONE]
 	}
 }
 
-func TestTokenReplyLimit(t *testing.T) {
+func TestReplyLimit(t *testing.T) {
 	body := fmt.Sprintf(`{"prompt_token_ids":[1],"x":%q}`, strings.Repeat("x", 1000))
 	for limit, want := range map[int]bool{len(body): true, len(body) - 1: false} {
 		for _, form := range []string{body, "data: " + body + "\n\ndata: [DONE]\n\n"} {
-			r := TokenReply{Limit: limit}
-			if form != body {
-				r.Limit += len("data: ")
-			}
+			r := Reply{Limit: limit}
 			r.Write([]byte(form))
 			if p, _ := r.Tokens(); (p != nil) != want {
 				t.Errorf("limit %d of %d: %v", r.Limit, len(form), p)
 			}
-			if cap(r.raw) > 4*limit || cap(r.data) > 4*limit {
-				t.Errorf("%d and %d bytes are held", cap(r.raw), cap(r.data))
+			if cap(r.raw) > 4*limit {
+				t.Errorf("%d bytes are held", cap(r.raw))
 			}
 		}
 	}
 }
 
-// FuzzTokenReply: however it is cut, a reply says the same.
-func FuzzTokenReply(f *testing.F) {
+// FuzzReply: however it is cut, a reply says the same.
+func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"choices":[{"index":0,"finish_reason":"stop","token_ids":[4,5]}],"prompt_token_ids":[1,2,3]}`), 3)
 	f.Add([]byte("data: {\"choices\":[{\"index\":0,\"token_ids\":[1],\"finish_reason\":\"stop\"}],\"prompt_token_ids\":[9]}\n\ndata: [DONE]\n\n"), 5)
 	f.Fuzz(func(t *testing.T, b []byte, step int) {
-		var one, many TokenReply
+		var one, many Reply
 		one.Write(b)
 		step = max(1, step)
 		for rest := b; len(rest) > 0; {

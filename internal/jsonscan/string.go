@@ -1,4 +1,4 @@
-package prompt
+package jsonscan
 
 import (
 	"encoding/binary"
@@ -12,6 +12,45 @@ const (
 	lows  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
+
+// Mark cannot occur in valid UTF-8, nor in a string that a Scanner appends: there Mark and Harmless, which
+// opens what stands for either, are written as two bytes.
+const (
+	Mark     = 0xFF
+	Harmless = 0xFE
+)
+
+// AppendHarmless appends what stands for c, Mark or Harmless, in a text.
+func AppendHarmless(dst []byte, c byte) []byte { return append(dst, Harmless, c-Harmless+1) }
+
+// Trim cuts off what cannot stand at the end of a text that was cut: a part
+// of a rune, of a mark or of a byte made harmless.
+func Trim(b []byte) []byte { return b[:Boundary(b, len(b))] }
+
+// Boundary returns the greatest index up to n at which text b may be cut.
+func Boundary[T string | []byte](b T, n int) int {
+	if n >= len(b) {
+		n = len(b)
+	} else if n < 0 {
+		n = 0
+	}
+	if n > 0 && b[n-1] >= Harmless {
+		return n - 1
+	}
+	for i := n - 1; i >= 0 && i > n-utf8.UTFMax; i-- {
+		c := b[i]
+		if c < utf8.RuneSelf {
+			break
+		}
+		if utf8.RuneStart(c) {
+			if !utf8.FullRune([]byte(b[i:n])) {
+				return i
+			}
+			break
+		}
+	}
+	return n
+}
 
 // special sets the high bit of the first byte of x that ends a run of plain text
 // in a string: a quote, a backslash, a control character or a byte from 0xFE on.
@@ -33,21 +72,21 @@ func plainRun(b []byte, i int) int {
 		}
 	}
 	for ; i < len(b); i++ {
-		if c := b[i]; c < ' ' || c == '"' || c == '\\' || c >= 0xFE {
+		if c := b[i]; c < ' ' || c == '"' || c == '\\' || c >= Harmless {
 			return i
 		}
 	}
 	return i
 }
 
-// copyString does what appendString does, faster and with more memory: dst gets
-// room for the rest of the body, so that each step can store the bytes it
+// CopyString does what AppendString does, faster and with more memory: dst gets
+// scratch for the rest of the body, so that each step can store the bytes it
 // looked at and see afterwards how many of them count.
-func (s *scanner) copyString(dst []byte) []byte {
-	b := s.b
-	i := s.i + 1
-	// Text never takes more room than what it was made of, so there is enough to
-	// the end; what may take more is left to appendString.
+func (s *Scanner) CopyString(dst []byte) []byte {
+	b := s.B
+	i := s.I + 1
+	// Text never takes more bytes than what it was made of, so there is enough to
+	// the end; what may take more is left to AppendString.
 	dst = slices.Grow(dst, len(b)-i+16)
 	d, n := dst[:cap(dst)], len(dst)
 	for len(b)-i >= 16 && len(d)-n >= 16 {
@@ -71,7 +110,7 @@ func (s *scanner) copyString(dst []byte) []byte {
 		n += k
 		c := b[i]
 		if c == '"' {
-			s.i = i + 1
+			s.I = i + 1
 			return d[:n]
 		}
 		if c != '\\' {
@@ -84,38 +123,38 @@ func (s *scanner) copyString(dst []byte) []byte {
 				n++
 				continue
 			}
-			s.i = i
+			s.I = i
 			r, ok := s.escape()
 			if !ok {
 				return d[:n]
 			}
 			n += utf8.EncodeRune(d[n:], r)
-			i = s.i
+			i = s.I
 		}
 	}
 	return s.appendRest(d[:n], i)
 }
 
-// appendString reads the string that is next and appends its text to dst. The
+// AppendString reads the string that is next and appends its text to dst. The
 // text cannot contain the mark byte. Where the body ends inside the string, what
 // was there is appended.
-func (s *scanner) appendString(dst []byte) []byte { return s.appendRest(dst, s.i+1) }
+func (s *Scanner) AppendString(dst []byte) []byte { return s.appendRest(dst, s.I+1) }
 
-// appendRest is appendString from byte i on.
-func (s *scanner) appendRest(dst []byte, i int) []byte {
-	b := s.b
+// appendRest is AppendString from byte i on.
+func (s *Scanner) appendRest(dst []byte, i int) []byte {
+	b := s.B
 	for {
 		lo := i
 		i = plainRun(b, i)
 		dst = append(dst, b[lo:i]...)
 		if i >= len(b) {
-			s.i = i
+			s.I = i
 			s.fail(Syntax)
-			return trimRune(dst)
+			return Trim(dst)
 		}
 		switch c := b[i]; {
 		case c == '"':
-			s.i = i + 1
+			s.I = i + 1
 			return dst
 		case c == '\\':
 			if i+1 < len(b) {
@@ -125,18 +164,18 @@ func (s *scanner) appendRest(dst []byte, i int) []byte {
 					continue
 				}
 			}
-			s.i = i
+			s.I = i
 			r, ok := s.escape()
 			if !ok {
 				return dst
 			}
 			dst = utf8.AppendRune(dst, r)
-			i = s.i
-		case c >= 0xFE:
-			dst = appendHarmless(dst, c)
+			i = s.I
+		case c >= Harmless:
+			dst = AppendHarmless(dst, c)
 			i++
 		default:
-			s.i = i
+			s.I = i
 			s.fail(Syntax)
 			return dst
 		}
@@ -147,30 +186,30 @@ var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n
 
 // escape reads the escape that is next. A surrogate without its other half is
 // the replacement character, as in encoding/json.
-func (s *scanner) escape() (rune, bool) {
-	if s.i+1 >= len(s.b) {
-		s.i = len(s.b)
+func (s *Scanner) escape() (rune, bool) {
+	if s.I+1 >= len(s.B) {
+		s.I = len(s.B)
 		s.fail(Syntax)
 		return 0, false
 	}
-	if e := escapes[s.b[s.i+1]]; e != 0 {
-		s.i += 2
+	if e := escapes[s.B[s.I+1]]; e != 0 {
+		s.I += 2
 		return rune(e), true
 	}
-	r, ok := hex4(s.b, s.i)
+	r, ok := hex4(s.B, s.I)
 	if !ok {
 		s.fail(Syntax)
 		return 0, false
 	}
-	s.i += 6
+	s.I += 6
 	if utf16.IsSurrogate(r) {
-		if r2, ok := hex4(s.b, s.i); ok {
+		if r2, ok := hex4(s.B, s.I); ok {
 			if d := utf16.DecodeRune(r, r2); d != utf8.RuneError {
-				s.i += 6
+				s.I += 6
 				return d, true
 			}
-		} else if rest := s.b[s.i:]; len(rest) < 6 && (len(rest) == 0 || rest[0] == '\\' && (len(rest) == 1 || rest[1] == 'u')) {
-			s.i = len(s.b) // cut before the other half could come
+		} else if rest := s.B[s.I:]; len(rest) < 6 && (len(rest) == 0 || rest[0] == '\\' && (len(rest) == 1 || rest[1] == 'u')) {
+			s.I = len(s.B) // cut before the other half could come
 			s.fail(Syntax)
 			return 0, false
 		}
@@ -201,39 +240,39 @@ func hex4(b []byte, i int) (rune, bool) {
 	return r, true
 }
 
-// skipString passes the string that is next and reports whether its text is the
+// SkipString passes the string that is next and reports whether its text is the
 // bytes between its quotes.
-func (s *scanner) skipString() (plain bool) {
+func (s *Scanner) SkipString() (plain bool) {
 	plain = true
-	i := s.i + 1
+	i := s.I + 1
 	for {
-		i = plainRun(s.b, i)
-		if i >= len(s.b) {
-			s.i = i
+		i = plainRun(s.B, i)
+		if i >= len(s.B) {
+			s.I = i
 			s.fail(Syntax)
 			return false
 		}
-		switch c := s.b[i]; {
+		switch c := s.B[i]; {
 		case c == '"':
-			s.i = i + 1
+			s.I = i + 1
 			return plain
 		case c == '\\':
 			plain = false
-			if i+1 < len(s.b) && escapes[s.b[i+1]] != 0 {
+			if i+1 < len(s.B) && escapes[s.B[i+1]] != 0 {
 				i += 2
 				continue
 			}
-			if _, ok := hex4(s.b, i); !ok {
-				s.i = i
+			if _, ok := hex4(s.B, i); !ok {
+				s.I = i
 				s.fail(Syntax)
 				return false
 			}
 			i += 6
-		case c >= 0xFE:
+		case c >= Harmless:
 			plain = false
 			i++
 		default:
-			s.i = i
+			s.I = i
 			s.fail(Syntax)
 			return false
 		}

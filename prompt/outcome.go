@@ -1,0 +1,119 @@
+package prompt
+
+import (
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	router "github.com/warmroute/router"
+)
+
+// MaxRetryAfter is the greatest time that [RetryAfter] returns.
+const MaxRetryAfter = time.Hour
+
+// RetryAfter returns the time that the header Retry-After of a reply asks to wait, in seconds or until a date (RFC
+// 9110, section 10.2.3), at most MaxRetryAfter. It is 0 where there is no such header, and where it is not understood
+// or has passed.
+func RetryAfter(h http.Header) time.Duration {
+	v := textproto.TrimString(h.Get("Retry-After"))
+	if v == "" {
+		return 0
+	}
+	var d time.Duration
+	if s, err := strconv.ParseUint(v, 10, 63); err == nil {
+		d = time.Duration(min(s, uint64(MaxRetryAfter/time.Second))) * time.Second
+	} else if t, err := http.ParseTime(v); err == nil {
+		d = time.Until(t)
+	}
+	return min(max(d, 0), MaxRetryAfter)
+}
+
+// Outcome returns the outcome of a request whose reply has this status and header and was written to r as far as it
+// came: its text, the engine's own counts and the time after which it may be sent again. The caller adds Err, where the
+// reply broke off, and a Stage that is not to be derived. r may be nil where nothing of the reply was collected.
+//
+// That a reply is an error under a good status ([Reply.Err]) is not in the outcome.
+func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
+	o := router.Outcome{Status: status, RetryAfter: RetryAfter(h)}
+	if r != nil {
+		u := r.Usage()
+		o.Reply = r.Text()
+		o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
+	}
+	return o
+}
+
+// ReplyError is a reply that says that it is an error, whatever its status. It is returned by pointer. It quotes
+// nothing of the reply, which may hold a prompt.
+type ReplyError struct {
+	// Status is the HTTP status that the error names as its code; 0 where it names none.
+	Status int
+	// Begun is true where events of a stream that are no errors came before it, so that a client may have got a part
+	// of the reply.
+	Begun bool
+}
+
+// Error describes e in one line.
+func (e *ReplyError) Error() string {
+	s := "prompt: the reply is an error"
+	if e.Status != 0 {
+		s += " of status " + strconv.Itoa(e.Status)
+	}
+	if e.Begun {
+		s += ", after a part of it had come"
+	}
+	return s
+}
+
+// Err returns a *ReplyError where the reply says that it is an error: a JSON reply that is an error object, or an event
+// of a stream that is one; nil otherwise. Engines answer so with status 200 where they had begun a stream before they
+// failed, and some gateways do it always.
+func (r *Reply) Err() error {
+	if r.form == formObject {
+		r.members.scan(r.object())
+		if e := errorIn(&r.members); e != nil {
+			return e
+		}
+		return nil
+	}
+	if r.err == nil {
+		return nil
+	}
+	return r.err
+}
+
+// errorIn returns the error that a JSON reply or an event is, nil where it is none. OpenAI, vLLM, SGLang and llama.cpp
+// have it under "error", Anthropic in an object of type "error", Responses too, or in a response that failed; older
+// vLLM sent an object "error".
+func errorIn(m *members) *ReplyError {
+	at := m.get("error")
+	switch at.Peek() {
+	case '{', '"':
+		if !errorTyped(m) && claimed(m) != nil {
+			return nil // beside an answer: a member of that name
+		}
+		e := &ReplyError{Status: httpStatus(at.IntOf("code"))}
+		if e.Status == 0 {
+			e.Status = httpStatus(m.int("code"))
+		}
+		return e
+	}
+	if !errorTyped(m) {
+		return nil
+	}
+	return &ReplyError{Status: httpStatus(m.int("code"))}
+}
+
+func errorTyped(m *members) bool {
+	t := string(m.str("type"))
+	return t == "error" || t == "response.failed" || strings.HasPrefix(t, "response.error") || string(m.str("object")) == "error"
+}
+
+func httpStatus(code int) int {
+	if code < 100 || code > 599 {
+		return 0
+	}
+	return code
+}

@@ -1,0 +1,482 @@
+// Package tokenmemo remembers the token ids of prompts as engines told them, for gateways that have no tokenizer of
+// their own: [NewKey] tells of a request what decides about its ids, [Reply] collects those that an engine returns, and
+// a [Memo] knows by them the ids of later prompts.
+package tokenmemo
+
+import (
+	"cmp"
+	"container/list"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/warmroute/router/internal/configerr"
+)
+
+// Config is the configuration of a Memo. The zero Config is the
+// documented default.
+type Config struct {
+	// MaxEntries bounds the prompts and beginnings that are kept, MaxBytes their
+	// ids in bytes, 4 for each, and 128 for an entry. Those that were not used for longest
+	// go first. 0 means 16,384 and 64 MiB.
+	MaxEntries, MaxBytes int
+	// MaxTail is the greatest number of tokens at the end of a prompt that may be
+	// others when the conversation goes on, such as those that open the reply. With
+	// more, the chat template is one that rewrites what it has rendered, and nothing
+	// is concluded from it. 0 means 64.
+	MaxTail int
+	// Quarantine is how long nothing is believed of what one source told of requests with a setting (model,
+	// salt, tools, template and its arguments) of which a contradiction was seen. 0 means
+	// 10 minutes.
+	Quarantine time.Duration
+	// Contradicted is called, if it is not nil, when ids turn out to be others than
+	// the memo has, or had given away. It is called without a lock.
+	Contradicted func()
+	// Now is the clock of Quarantine; nil means time.Now. It is safe for concurrent
+	// use.
+	Now func() time.Time
+}
+
+const (
+	memoEntryBytes = 128
+	maxQuarantined = 1024
+	maxSources     = 16 // of one prompt or beginning
+)
+
+// WithDefaults returns c with the default in place of each zero field that has one.
+func (c Config) WithDefaults() Config {
+	c.MaxEntries = cmp.Or(c.MaxEntries, 16384)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 64<<20)
+	c.MaxTail = cmp.Or(c.MaxTail, 64)
+	c.Quarantine = cmp.Or(c.Quarantine, 10*time.Minute)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	bad := configerr.List{Package: "tokenmemo"}
+	bad.Check(c.MaxEntries >= 0, "MaxEntries", c.MaxEntries, "0 or more")
+	bad.Check(c.MaxBytes >= 0, "MaxBytes", c.MaxBytes, "0 or more")
+	bad.Check(c.MaxTail >= 0, "MaxTail", c.MaxTail, "0 or more")
+	bad.Check(c.Quarantine >= 0, "Quarantine", c.Quarantine, "0 or more")
+	return bad.Err()
+}
+
+// Memo remembers the ids of prompts as engines told them, and knows by them
+// how later prompts begin. It is exact or silent:
+//
+//   - A request of an equal [Key] has the ids that were learned, as a whole.
+//   - A conversation that goes on begins with the ids up to the boundary of a turn
+//     where two of its prompts, one of which extends the other, have been seen to
+//     agree so far. The ids of the turns since then are not known: a conversation's
+//     third prompt is the first that begins with known ones.
+//
+// A boundary is known for the conversation with its next message, since what
+// follows decides about the last tokens before it, and apart for what comes
+// before the last user's message and after it. What a reply said is counted
+// in as far as the next prompt was seen to hold it in the same tokens.
+//
+// Nothing is known beyond a message with reasoning, which templates cut from past
+// turns. What each source told ([Key.Of]) is kept and believed apart: ids of one source that contradict each other
+// under one setting (a template with a date in it) end all that is known of it from this source for
+// the time of Quarantine, and nothing of what others told. Where sources do not agree, the ids of most of them count,
+// and none where there is no majority.
+//
+// It is safe for concurrent use.
+type Memo struct {
+	cfg Config
+
+	mu      sync.Mutex
+	entries map[memoKey]*list.Element // of *memoEntry
+	sources map[place][]string        // of the entries at a place
+	recent  list.List                 // the latest used first
+	bytes   int
+	suspect map[setting]time.Time // until when
+	doubted map[setting]doubt
+	n       Stats
+}
+
+// setting is all of a request but its messages, as one source renders it.
+type setting struct {
+	of     digest256
+	source string
+}
+
+func (k *Key) as(source string) setting { return setting{k.setting, source} }
+
+// doubt is a count that contradicts a source's ids, by another engine than the source.
+type doubt struct {
+	by    string
+	until time.Time
+}
+
+// place is a point of a conversation.
+type place struct {
+	at   digest256
+	kind memoKind
+}
+
+type memoKey struct {
+	place
+	source string
+}
+
+// memoKind is what an entry is: all of a prompt, or how prompts begin in which a
+// user's message follows, or none. Templates treat what came before the last
+// user's message in another way than what follows it.
+type memoKind uint8
+
+const (
+	memoWhole memoKind = iota
+	memoPast
+	memoPresent
+)
+
+// boundary returns the place after message i.
+func (k *Key) boundary(i int) place {
+	if k.lastUser > i+1 {
+		return place{k.turns[i], memoPast}
+	}
+	return place{k.turns[i], memoPresent}
+}
+
+type memoEntry struct {
+	key     memoKey
+	setting digest256
+	ids     []uint32
+	prompt  int // how many of ids are the prompt's; the rest was generated
+}
+
+// Stats is the size of a Memo and the counts of its work.
+type Stats struct {
+	Entries, Bytes int
+	// Learned counts prompts, Confirmed boundaries, Unstable those that MaxTail
+	// forbade. Whole and Prefix count answers, Silent those without ids.
+	Learned, Confirmed, Unstable, Whole, Prefix, Silent uint64
+	// Contradicted counts ids that were others than expected, Evicted entries that
+	// went for others.
+	Contradicted, Evicted uint64
+}
+
+// New returns an empty memo. A bad value is a *router.ConfigError that names the
+// field; several are joined.
+func New(c Config) (*Memo, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Memo{
+		cfg: c.WithDefaults(), entries: make(map[memoKey]*list.Element), sources: make(map[place][]string),
+		suspect: make(map[setting]time.Time), doubted: make(map[setting]doubt),
+	}, nil
+}
+
+// Tokens returns ids of the prompt of a request: all of them, or those it begins
+// with, or none. They are those that k's source told, or those that most sources told where k names none. They are
+// shared and must not be changed.
+func (m *Memo) Tokens(k Key) (ids []uint32, whole bool) {
+	if len(k.turns) == 0 {
+		return nil, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.told(&k, place{at: k.whole()}); e != nil {
+		m.n.Whole++
+		return e.ids[:e.prompt:e.prompt], true
+	}
+	// The last message's end is no boundary: it may be rendered as one that the
+	// model goes on with.
+	for i := min(k.steady, len(k.turns)-1) - 1; i >= 0; i-- {
+		if e := m.told(&k, k.boundary(i)); e != nil {
+			m.n.Prefix++
+			return e.ids, false
+		}
+	}
+	m.n.Silent++
+	return nil, false
+}
+
+// told returns the entry at a place that k's source told, or on which most of the sources agree; nil for none.
+func (m *Memo) told(k *Key, at place) *memoEntry {
+	if k.source != "" {
+		if m.suspected(k.as(k.source)) {
+			return nil
+		}
+		return m.get(memoKey{at, k.source})
+	}
+	all := m.sources[at]
+	if len(all) == 1 { // nearly always
+		if m.suspected(k.as(all[0])) {
+			return nil
+		}
+		return m.get(memoKey{at, all[0]})
+	}
+	var entries []*memoEntry
+	for _, s := range all {
+		if !m.suspected(k.as(s)) {
+			entries = append(entries, m.get(memoKey{at, s}))
+		}
+	}
+	for _, e := range entries {
+		agree := 0
+		for _, o := range entries {
+			if equalIDs(e.ids[:e.prompt], o.ids[:o.prompt]) {
+				agree++
+			}
+		}
+		if 2*agree > len(entries) {
+			return e
+		}
+	}
+	return nil
+}
+
+// Learn takes the ids that k's source told of a request's prompt, and of its
+// output where that ended by itself and there was one choice; nil otherwise. They
+// are copied.
+func (m *Memo) Learn(k Key, prompt, output []uint32) {
+	if len(prompt) == 0 || len(k.turns) == 0 {
+		return
+	}
+	if k.open {
+		output = nil
+	}
+	if (len(prompt)+len(output))*4+memoEntryBytes > m.cfg.MaxBytes {
+		return
+	}
+	if !m.learn(&k, prompt, output) && m.cfg.Contradicted != nil {
+		m.cfg.Contradicted()
+	}
+}
+
+// learn reports whether the ids go with what is known.
+func (m *Memo) learn(k *Key, prompt, output []uint32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.suspected(k.as(k.source)) {
+		return true
+	}
+	at := memoKey{place{at: k.whole()}, k.source}
+	old := m.get(at)
+	if old != nil && !equalIDs(old.ids[:old.prompt], prompt) || !m.agrees(k, prompt) {
+		m.condemn(k.as(k.source))
+		return false
+	}
+	m.n.Learned++
+	m.confirm(k, prompt)
+	if old != nil && len(output) <= len(old.ids)-old.prompt {
+		return true
+	}
+	ids := make([]uint32, 0, len(prompt)+len(output))
+	ids = append(append(ids, prompt...), output...)
+	m.put(&memoEntry{key: at, setting: k.setting, ids: ids, prompt: len(prompt)})
+	return true
+}
+
+// agrees reports whether a prompt begins as Tokens would have said.
+func (m *Memo) agrees(k *Key, prompt []uint32) bool {
+	for i := min(k.steady, len(k.turns)-1) - 1; i >= 0; i-- {
+		if e := m.get(memoKey{k.boundary(i), k.source}); e != nil {
+			return len(prompt) >= len(e.ids) && equalIDs(prompt[:len(e.ids)], e.ids)
+		}
+	}
+	return true
+}
+
+// confirm compares a prompt with the latest one that it extends.
+func (m *Memo) confirm(k *Key, prompt []uint32) {
+	for i := len(k.turns) - 2; i >= 0; i-- {
+		e := m.get(memoKey{place{at: k.turns[i]}, k.source})
+		if e == nil {
+			continue
+		}
+		// The turn after the boundary is part of its key, and has to be within the
+		// prompt, not at its end.
+		if i+1 >= min(k.steady, len(k.turns)-1) {
+			return
+		}
+		n := commonIDs(e.ids, prompt)
+		if n == 0 || e.prompt-n > m.cfg.MaxTail {
+			m.n.Unstable++
+			return
+		}
+		at := memoKey{k.boundary(i + 1), k.source}
+		if m.get(at) == nil {
+			m.n.Confirmed++
+			m.put(&memoEntry{key: at, setting: k.setting, ids: append([]uint32(nil), prompt[:n]...), prompt: n})
+		}
+		return
+	}
+}
+
+// Contradict drops all that k's source told under its setting and believes nothing of it for the time of Quarantine:
+// an engine counted other tokens than the ids have, and it is this source that is wrong.
+func (m *Memo) Contradict(k Key) {
+	if len(k.turns) == 0 {
+		return
+	}
+	m.mu.Lock()
+	m.condemn(k.as(k.source))
+	m.mu.Unlock()
+	if m.cfg.Contradicted != nil {
+		m.cfg.Contradicted()
+	}
+}
+
+// Counted takes the number of tokens that the engine by counted in the prompt of k, for which the memo had given ids
+// of that length. Where the numbers are not equal and by is the source of the ids, this contradicts it. Another
+// engine's count may itself be wrong: it takes two such engines, within the time of Quarantine. An empty by is taken
+// for the source. Counted reports whether the numbers are equal.
+func (m *Memo) Counted(k Key, by string, given, counted int) bool {
+	if given == counted || len(k.turns) == 0 {
+		return true
+	}
+	told := false
+	m.mu.Lock()
+	at := place{at: k.whole()}
+	for _, s := range slices.Clone(m.sources[at]) {
+		if e := m.get(memoKey{at, s}); e == nil || e.prompt != given || k.source != "" && k.source != s {
+			continue
+		}
+		if by == "" || by == s || m.doubt(k.as(s), by) {
+			m.condemn(k.as(s))
+			told = true
+		}
+	}
+	m.mu.Unlock()
+	if told && m.cfg.Contradicted != nil {
+		m.cfg.Contradicted()
+	}
+	return false
+}
+
+// doubt notes that the engine by counted otherwise and reports whether it is the second that did.
+func (m *Memo) doubt(s setting, by string) bool {
+	now := m.cfg.Now()
+	if d, ok := m.doubted[s]; ok && now.Before(d.until) {
+		return d.by != by
+	}
+	if len(m.doubted) >= maxQuarantined {
+		clear(m.doubted)
+	}
+	m.doubted[s] = doubt{by, now.Add(m.cfg.Quarantine)}
+	return false
+}
+
+// Forget empties the memo. Whoever sees an engine start again calls it, since it
+// may have come back with another tokenizer or template.
+func (m *Memo) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.entries)
+	clear(m.sources)
+	clear(m.suspect)
+	clear(m.doubted)
+	m.recent.Init()
+	m.bytes = 0
+}
+
+// Suspect reports whether nothing is believed for now of what k's source told under its setting.
+func (m *Memo) Suspect(k Key) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.suspected(k.as(k.source))
+}
+
+// Stats returns the size and the counts.
+func (m *Memo) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.n
+	st.Entries, st.Bytes = len(m.entries), m.bytes
+	return st
+}
+
+// suspected reports whether a setting is in quarantine. The caller holds mu, as of
+// all that follow.
+func (m *Memo) suspected(s setting) bool {
+	until, ok := m.suspect[s]
+	if ok && !m.cfg.Now().Before(until) {
+		delete(m.suspect, s)
+		ok = false
+	}
+	return ok
+}
+
+// condemn forgets all of a setting.
+func (m *Memo) condemn(s setting) {
+	m.n.Contradicted++
+	delete(m.doubted, s)
+	for e := m.recent.Front(); e != nil; {
+		next := e.Next()
+		if v := e.Value.(*memoEntry); v.setting == s.of && v.key.source == s.source {
+			m.remove(e)
+		}
+		e = next
+	}
+	now := m.cfg.Now()
+	if len(m.suspect) >= maxQuarantined {
+		var first setting
+		var least time.Time
+		for s, until := range m.suspect {
+			if least.IsZero() || until.Before(least) {
+				first, least = s, until
+			}
+		}
+		delete(m.suspect, first)
+	}
+	m.suspect[s] = now.Add(m.cfg.Quarantine)
+}
+
+func (m *Memo) get(k memoKey) *memoEntry {
+	e, ok := m.entries[k]
+	if !ok {
+		return nil
+	}
+	m.recent.MoveToFront(e)
+	return e.Value.(*memoEntry)
+}
+
+func (m *Memo) put(e *memoEntry) {
+	if old, ok := m.entries[e.key]; ok {
+		m.remove(old)
+	}
+	all := m.sources[e.key.place]
+	if len(all) == maxSources {
+		return
+	}
+	m.sources[e.key.place] = append(all, e.key.source)
+	m.entries[e.key] = m.recent.PushFront(e)
+	m.bytes += e.size()
+	for m.bytes > m.cfg.MaxBytes || len(m.entries) > m.cfg.MaxEntries {
+		m.n.Evicted++
+		m.remove(m.recent.Back())
+	}
+}
+
+func (m *Memo) remove(e *list.Element) {
+	v := m.recent.Remove(e).(*memoEntry)
+	delete(m.entries, v.key)
+	all := m.sources[v.key.place]
+	if i := slices.Index(all, v.key.source); len(all) > 1 {
+		m.sources[v.key.place] = slices.Delete(all, i, i+1)
+	} else {
+		delete(m.sources, v.key.place)
+	}
+	m.bytes -= v.size()
+}
+
+func (e *memoEntry) size() int { return memoEntryBytes + 4*len(e.ids) }
+
+func commonIDs(a, b []uint32) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+func equalIDs(a, b []uint32) bool { return len(a) == len(b) && commonIDs(a, b) == len(a) }
