@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
@@ -140,7 +139,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if resp.StatusCode >= 400 {
-		x.lease.Done(router.Outcome{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header)})
+		x.lease.Done((*prompt.Reply)(nil).Outcome(resp.StatusCode, resp.Header))
 		return resp, nil
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -202,7 +201,7 @@ func (r *reply) Read(p []byte) (int, error) {
 		r.ended = true
 	}
 	if err == io.EOF {
-		r.lease.Done(r.learned(router.Outcome{Status: r.status}))
+		r.lease.Done(r.text.Outcome(r.status, nil))
 	} else if err != nil {
 		r.lease.Done(router.Outcome{Err: err})
 	}
@@ -211,17 +210,11 @@ func (r *reply) Read(p []byte) (int, error) {
 
 func (r *reply) Close() error {
 	if !r.ended {
-		r.lease.Done(r.learned(router.Outcome{Stage: router.Canceled}))
+		o := r.text.Outcome(r.status, nil)
+		o.Stage = router.Canceled
+		r.lease.Done(o)
 	}
 	return r.body.Close()
-}
-
-// learned adds to o what the reply told.
-func (r *reply) learned(o router.Outcome) router.Outcome {
-	u := r.text.Usage()
-	o.Reply = r.text.Text()
-	o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
-	return o
 }
 
 // unread is a body that is not known as a whole. It can be sent again as long as no
@@ -270,14 +263,4 @@ func (b *budget) take(n int64) bool {
 	}
 	b.free.Add(n)
 	return false
-}
-
-// retryAfter is the header of this name in seconds, 0 where it has none: the fleet
-// leaves health to Caddy, so dates are not worth reading.
-func retryAfter(h http.Header) time.Duration {
-	s, err := strconv.ParseUint(h.Get("Retry-After"), 10, 16)
-	if err != nil {
-		return 0
-	}
-	return time.Duration(s) * time.Second
 }

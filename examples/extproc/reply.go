@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/prompt"
@@ -11,10 +10,10 @@ import (
 
 // reply learns from a reply as it passes by.
 type reply struct {
-	status     int
-	encoded    bool // compressed: its text cannot be read
-	retryAfter time.Duration
-	text       prompt.Reply
+	status  int
+	encoded bool        // compressed: its text cannot be read
+	kept    http.Header // those that an outcome is made of
+	text    prompt.Reply
 }
 
 func (r *reply) header(key, v string) {
@@ -24,11 +23,7 @@ func (r *reply) header(key, v string) {
 	case "content-encoding":
 		r.encoded = v != "" && v != "identity"
 	case "retry-after":
-		if n, err := strconv.Atoi(v); err == nil && n > 0 {
-			r.retryAfter = time.Duration(min(n, 1<<20)) * time.Second
-		} else if t, err := http.ParseTime(v); err == nil {
-			r.retryAfter = max(0, time.Until(t))
-		}
+		r.kept = http.Header{"Retry-After": {v}}
 	}
 }
 
@@ -44,9 +39,4 @@ func (r *reply) write(b []byte) bool {
 }
 
 // outcome is that of a reply that came to its end.
-func (r *reply) outcome() router.Outcome {
-	o := router.Outcome{Status: r.status, RetryAfter: r.retryAfter, Reply: r.text.Text()}
-	u := r.text.Usage()
-	o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
-	return o
-}
+func (r *reply) outcome() router.Outcome { return r.text.Outcome(r.status, r.kept) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/prompt"
 )
 
 var (
@@ -123,7 +124,7 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 	a.resp = resp
 	a.timer.Reset(x.h.cfg.IdleTimeout)
 	if o := (router.Outcome{Stage: router.Failed, Status: resp.StatusCode}); o.Retryable() {
-		o.RetryAfter = retryAfter(resp.Header, time.Now())
+		o.RetryAfter = prompt.RetryAfter(resp.Header)
 		return a, o
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols { // nobody asked for it

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/warmroute/router"
 )
@@ -102,24 +101,6 @@ func tellChoice(h http.Header, l *router.Lease, silent bool) {
 	if d.Unit == router.Tokens {
 		h.Set(headerCachedTokens, strconv.Itoa(d.Cached))
 	}
-}
-
-// maxRetryAfter bounds what is believed of a target's Retry-After.
-const maxRetryAfter = time.Hour
-
-// retryAfter reads a Retry-After header: seconds or a date. 0: none.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	v := textproto.TrimString(h.Get("Retry-After"))
-	if v == "" {
-		return 0
-	}
-	var d time.Duration
-	if s, err := strconv.ParseUint(v, 10, 63); err == nil {
-		d = time.Duration(min(s, uint64(maxRetryAfter/time.Second))) * time.Second
-	} else if t, err := http.ParseTime(v); err == nil {
-		d = t.Sub(now)
-	}
-	return min(max(d, 0), maxRetryAfter)
 }
 
 // wantsWebSocket reports whether r asks to change to the WebSocket protocol.

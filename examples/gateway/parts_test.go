@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -68,20 +67,6 @@ func TestRun(t *testing.T) {
 		var log bytes.Buffer
 		if err := run(ctx, args, io.Discard, &log); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, log.String())
-		}
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for v, want := range map[string]time.Duration{
-		"": 0, "0": 0, "7": 7 * time.Second, " 7 ": 7 * time.Second, "-1": 0, "soon": 0, "1.5": 0,
-		"99999999999999999999": 0, "999999999999": maxRetryAfter, "9223372036854775807": maxRetryAfter,
-		now.Add(90 * time.Second).Format(http.TimeFormat): 90 * time.Second,
-		now.Add(-time.Hour).Format(http.TimeFormat):       0,
-	} {
-		if got := retryAfter(http.Header{"Retry-After": {v}}, now); got != want {
-			t.Errorf("%q: %v, want %v", v, got, want)
 		}
 	}
 }

@@ -69,7 +69,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 				r.Out.Body = io.NopCloser(bytes.NewReader(body))
 			},
 			ModifyResponse: func(resp *http.Response) error {
-				if o.Status = resp.StatusCode; o.Status == http.StatusTooManyRequests || o.Status >= 500 {
+				o.Status, o.RetryAfter = resp.StatusCode, prompt.RetryAfter(resp.Header)
+				if o.Status == http.StatusTooManyRequests || o.Status >= 500 {
 					return &router.StatusError{Status: o.Status} // another replica gets it
 				}
 				answered = true

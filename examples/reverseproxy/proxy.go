@@ -40,7 +40,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			resp.Body = r
 			if _, err := r.in.Peek(1); err != nil && err != io.EOF {
 				o.Err = err // broke off: without a Status, so that it is sent again
-			} else if o.Status = resp.StatusCode; o.Status < 400 {
+			} else if o = r.text.Outcome(resp.StatusCode, resp.Header); o.Status < 400 {
 				l.FirstToken()
 				return resp, nil
 			}
@@ -67,7 +67,7 @@ func (r *reply) Read(p []byte) (int, error) {
 	n, err := r.in.Read(p)
 	r.text.Write(p[:n])
 	if err == io.EOF {
-		r.lease.Done(router.Outcome{Status: http.StatusOK, Reply: r.text.Text()})
+		r.lease.Done(r.text.Outcome(http.StatusOK, nil))
 	} else if err != nil {
 		r.lease.Done(router.Outcome{Err: err})
 	}
@@ -75,6 +75,8 @@ func (r *reply) Read(p []byte) (int, error) {
 }
 
 func (r *reply) Close() error {
-	r.lease.Done(router.Outcome{Stage: router.Canceled, Reply: r.text.Text()}) // nothing, where the end was read
+	o := r.text.Outcome(http.StatusOK, nil)
+	o.Stage = router.Canceled
+	r.lease.Done(o) // nothing, if the end was read
 	return r.Closer.Close()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -57,17 +58,16 @@ func (in *doneRequest) outcome() (router.Outcome, error) {
 	case in.RetryAfterMS < 0 || in.RetryAfterMS > maxRetryAfter:
 		return router.Outcome{}, bad(fmt.Sprintf("retry_after_ms is not within 0 and %d", maxRetryAfter))
 	}
-	o := router.Outcome{
-		Stage: stage, Status: in.Status, PromptTokens: in.PromptTokens, CachedTokens: in.CachedTokens, OutputTokens: in.OutputTokens,
-		RetryAfter: time.Duration(in.RetryAfterMS) * time.Millisecond,
-	}
+	var r prompt.Reply
+	io.WriteString(&r, in.Reply)
+	o := r.Outcome(in.Status, nil)
+	o.Stage, o.RetryAfter = stage, time.Duration(in.RetryAfterMS)*time.Millisecond
+	// The caller's own numbers go before those of the reply.
+	o.PromptTokens = cmp.Or(in.PromptTokens, o.PromptTokens)
+	o.CachedTokens = cmp.Or(in.CachedTokens, o.CachedTokens)
+	o.OutputTokens = cmp.Or(in.OutputTokens, o.OutputTokens)
 	if in.Error != "" {
 		o.Err = callerError(in.Error)
-	}
-	if in.Reply != "" {
-		var r prompt.Reply
-		io.WriteString(&r, in.Reply)
-		o.Reply = r.Text()
 	}
 	return o, nil
 }
