@@ -23,7 +23,7 @@ func Example_mount() {
 	if err != nil {
 		panic(err)
 	}
-	fleet, err := loadview.New(loadview.Config{Trace: page.ViewTrace(loadview.Trace{Forget: strategy.Forget})})
+	fleet, err := loadview.New(loadview.Config{Trace: page.ViewTrace(loadview.Trace{})})
 	if err != nil {
 		panic(err)
 	}

@@ -38,7 +38,7 @@ func precise(ctx context.Context, engines []engine) (*router.Router, error) {
 		}
 		go func() { _ = sub.Run(ctx) }()
 	}
-	fleet, err := loadview.New(loadview.Config{Trace: loadview.Trace{Forget: strategy.Forget}})
+	fleet, err := loadview.New(loadview.Config{})
 	if err != nil {
 		return nil, err
 	}

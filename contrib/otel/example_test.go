@@ -26,7 +26,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fleet, err := loadview.New(loadview.Config{Trace: telemetry.Fleet("", loadview.Trace{Forget: strategy.Forget})})
+	fleet, err := loadview.New(loadview.Config{Trace: telemetry.Fleet("", loadview.Trace{})})
 	if err != nil {
 		log.Fatal(err)
 	}
