@@ -22,7 +22,7 @@ import (
 type state struct {
 	file    *file.File
 	members []loadview.Member
-	caches  []lmcache.Provider
+	caches  []lmcache.Target
 	subs    map[subscription]bool
 	index   *kvindex.Index
 	blocks  int               // that the index was made for
@@ -205,7 +205,7 @@ func (b *builder) lmcaches(p *file.Provider, key string, offers []offer) error {
 		kind = lmcache.KindAny
 	}
 	for _, o := range offers {
-		b.caches = append(b.caches, lmcache.Provider{
+		b.caches = append(b.caches, lmcache.Target{
 			ID: o.id, Endpoint: l.Endpoint, Kind: kind, Header: header, Watermark: l.Watermark,
 			Refresh: secs(l.RefreshSecs), Timeout: secs(l.TimeoutSecs), Stale: secs(l.StaleSecs),
 		})

@@ -20,8 +20,8 @@ func Example() {
 
 	changed := make(chan lmcache.Status, 1)
 	p, err := lmcache.New(lmcache.Config{
-		Providers: []lmcache.Provider{{ID: "gpu-1", Endpoint: srv.URL + "/status"}},
-		Trace:     lmcache.Trace{Changed: func(_ lmcache.State, now lmcache.Status) { changed <- now }},
+		Targets: []lmcache.Target{{ID: "gpu-1", Endpoint: srv.URL + "/status"}},
+		Trace:   lmcache.Trace{Changed: func(_ lmcache.State, now lmcache.Status) { changed <- now }},
 	})
 	if err != nil {
 		panic(err)
@@ -33,7 +33,7 @@ func Example() {
 	s := <-changed
 	fmt.Println(s.ID, s.State, s.Kind, s.Occupancy, s.Free)
 
-	// What a strategy asks: of a target without a provider nothing is known.
+	// What a strategy asks: of a target without a target nothing is known.
 	free := make([]float64, 2)
 	p.Free([]router.Target{{ID: "gpu-1"}, {ID: "gpu-2"}}, free)
 	fmt.Println(free)

@@ -28,7 +28,7 @@ func mustNew(t testing.TB, c Config) *Poller {
 	return p
 }
 
-func mustSet(t testing.TB, p *Poller, ps ...Provider) {
+func mustSet(t testing.TB, p *Poller, ps ...Target) {
 	t.Helper()
 	if err := p.Set(ps); err != nil {
 		t.Fatal(err)
@@ -85,10 +85,10 @@ func (s *server) says(body string) {
 	s.does(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
 }
 
-// provider returns one that polls s often. Stale is long: a loaded machine makes
+// target returns one that polls s often. Stale is long: a loaded machine makes
 // nothing stale.
-func (s *server) provider(id string) Provider {
-	return Provider{ID: id, Endpoint: s.URL + "/occupancy", Refresh: tick, Timeout: 20 * time.Second, Stale: time.Minute}
+func (s *server) target(id string) Target {
+	return Target{ID: id, Endpoint: s.URL + "/occupancy", Refresh: tick, Timeout: 20 * time.Second, Stale: time.Minute}
 }
 
 // free returns what a strategy is told of id.

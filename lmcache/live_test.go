@@ -86,16 +86,16 @@ func TestLiveAnswers(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 
-	var ps []Provider
+	var ps []Target
 	for i, r := range recorded {
 		for _, k := range []Kind{KindAny, KindStatus, KindMetrics, KindOccupancy} {
-			ps = append(ps, Provider{
+			ps = append(ps, Target{
 				ID: fmt.Sprint(i, k), Endpoint: fmt.Sprintf("%s/%d%s", srv.URL, i, r.Path), Kind: k,
 				Refresh: 100 * time.Millisecond, Timeout: 20 * time.Second, Stale: time.Minute,
 			})
 		}
 	}
-	p := mustNew(t, Config{Providers: ps})
+	p := mustNew(t, Config{Targets: ps})
 	run(t, p)
 	seen := map[Kind]int{}
 	for i, r := range recorded {
@@ -158,8 +158,8 @@ func TestLiveLifecycle(t *testing.T) {
 
 	var ch changes
 	p := mustNew(t, Config{
-		Providers: []Provider{{ID: "a", Endpoint: "http://" + addr + "/status", Refresh: 5 * time.Millisecond, Timeout: 20 * time.Second, Stale: time.Minute}},
-		Trace:     Trace{Changed: ch.changed},
+		Targets: []Target{{ID: "a", Endpoint: "http://" + addr + "/status", Refresh: 5 * time.Millisecond, Timeout: 20 * time.Second, Stale: time.Minute}},
+		Trace:   Trace{Changed: ch.changed},
 	})
 	run(t, p)
 	// The recording has the stop, of another run, before the fill.

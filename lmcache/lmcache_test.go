@@ -24,7 +24,7 @@ import (
 func TestNewNamesWhatIsOff(t *testing.T) {
 	_, err := New(Config{
 		Egress: egress.Policy{AllowHosts: []string{"*.example"}},
-		Providers: []Provider{
+		Targets: []Target{
 			{},
 			{ID: "a", Endpoint: "http://127.0.0.1:1/", Kind: "redis", Refresh: -1, Timeout: -1, Stale: -1, Watermark: math.NaN()},
 			{ID: "b", Endpoint: "http://169.254.169.254/latest"},
@@ -40,11 +40,11 @@ func TestNewNamesWhatIsOff(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"Egress: ", `Providers[0] (""): ID`, "Endpoint: it is empty",
-		`("a"): Kind: "redis"`, "Refresh: -1ns", "Timeout: -1ns", "Stale: -1ns", "Watermark: NaN",
-		`("b"): Endpoint: egress: http://169.254.169.254/latest is denied`, `("c"): Endpoint: it is not an http`, "Watermark: 1.5",
-		`("d"): Stale: 1s is less than Refresh`, "Timeout: 2s is more than Stale",
-		`Header: "a b" is not`, "control character", `Providers[7] ("f"): ID: another`, `("g"): Endpoint`,
+		"Egress.AllowHosts[0] is", `Targets[0].ID is ""`, "Targets[0].Endpoint: it is empty",
+		`target "a": Targets[1].Kind is "redis"`, "Refresh is -1ns", "Timeout is -1ns", "Stale is -1ns", "Watermark is NaN",
+		`"b": Targets[2].Endpoint: egress: http://169.254.169.254/latest is denied`, `[3].Endpoint: it is not an http`, "Watermark is 1.5",
+		"[4].Stale is 1s; it must be at least Refresh", "Timeout is 2s; it must be at most Stale",
+		`Header is "a b"`, "control character", `Targets[7].ID is "f"; it must be another one than that of Targets[6]`, `[8].Endpoint`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)
@@ -53,7 +53,7 @@ func TestNewNamesWhatIsOff(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	p := mustNew(t, Config{Providers: []Provider{
+	p := mustNew(t, Config{Targets: []Target{
 		{ID: "a", Endpoint: "http://127.0.0.1:1/"},
 		{ID: "b", Endpoint: "http://127.0.0.1:1/", Refresh: time.Minute},
 		{ID: "c", Endpoint: "http://127.0.0.1:1/", Refresh: time.Millisecond, Stale: time.Second},
@@ -74,7 +74,7 @@ func TestSetKeepsWhatStays(t *testing.T) {
 	if got := p.Status("a"); got.State != Unknown || !math.IsNaN(p.free("a")) || len(p.Snapshot()) != 0 {
 		t.Errorf("before: %+v", got)
 	}
-	mustSet(t, p, s.provider("a"), s.provider("b"), s.provider("c"))
+	mustSet(t, p, s.target("a"), s.target("b"), s.target("c"))
 	stop := run(t, p)
 	for _, id := range []string{"a", "b", "c"} {
 		eventually(t, id+" is polled", func() bool { return p.says(id, 0.75) })
@@ -86,16 +86,16 @@ func TestSetKeepsWhatStays(t *testing.T) {
 
 	// Without Run nothing new is learned, so what is known is what was kept.
 	other.says(`{"occupancy": 1}`)
-	changed := s.provider("b")
+	changed := s.target("b")
 	changed.Header, changed.Refresh = http.Header{"X": {"y"}}, 2*tick
-	moved := other.provider("c")
-	mustSet(t, p, s.provider("a"), changed, moved, other.provider("d"))
+	moved := other.target("c")
+	mustSet(t, p, s.target("a"), changed, moved, other.target("d"))
 	for id, want := range map[string]float64{"a": 0.75, "b": 0.75, "c": math.NaN(), "d": math.NaN()} {
 		if !p.says(id, want) {
 			t.Errorf("%s: %v after Set, want %v", id, p.free(id), want)
 		}
 	}
-	asStatus := s.provider("a")
+	asStatus := s.target("a")
 	asStatus.Kind = KindStatus
 	mustSet(t, p, asStatus)
 	if !p.says("a", math.NaN()) || !p.says("b", math.NaN()) || len(p.Snapshot()) != 1 {
@@ -103,11 +103,11 @@ func TestSetKeepsWhatStays(t *testing.T) {
 	}
 
 	// A wrong Set changes nothing; a right one is followed while Run runs.
-	if err := p.Set([]Provider{other.provider("x"), {ID: "y"}}); err == nil || len(p.Snapshot()) != 1 {
+	if err := p.Set([]Target{other.target("x"), {ID: "y"}}); err == nil || len(p.Snapshot()) != 1 {
 		t.Errorf("a wrong Set: %v, %v", err, p.Snapshot())
 	}
 	run(t, p)
-	mustSet(t, p, other.provider("x"))
+	mustSet(t, p, other.target("x"))
 	eventually(t, "x is polled", func() bool { return p.says("x", 0) })
 	mustSet(t, p)
 	eventually(t, "nobody is polled", func() bool {
@@ -115,7 +115,7 @@ func TestSetKeepsWhatStays(t *testing.T) {
 		time.Sleep(5 * tick)
 		return other.polls.Load() == n
 	})
-	mustSet(t, p, other.provider("x"))
+	mustSet(t, p, other.target("x"))
 	eventually(t, "x is polled again", func() bool { return p.says("x", 0) })
 }
 
@@ -160,7 +160,7 @@ func TestTimes(t *testing.T) {
 			}
 			return `{"occupancy": 0.25}`, nil
 		}
-		p := mustNew(t, Config{Providers: []Provider{
+		p := mustNew(t, Config{Targets: []Target{
 			{ID: "well", Endpoint: "http://well/"}, {ID: "stops", Endpoint: "http://stops/"}, {ID: "hangs", Endpoint: "http://hangs/"},
 		}})
 		p.transport = n
@@ -213,7 +213,7 @@ func TestTimes(t *testing.T) {
 	})
 }
 
-// A hundred providers of which half hang are polled as often as a single one.
+// A hundred targets of which half hang are polled as often as a single one.
 func TestSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{asked: map[string][]time.Time{}}
@@ -224,12 +224,12 @@ func TestSideBySide(t *testing.T) {
 			}
 			return `{"occupancy": 0.5}`, nil
 		}
-		var ps []Provider
+		var ps []Target
 		for i := range 100 {
 			host := fmt.Sprint([]string{"good", "bad"}[i%2], i)
-			ps = append(ps, Provider{ID: host, Endpoint: "http://" + host + "/", Timeout: 10 * time.Second})
+			ps = append(ps, Target{ID: host, Endpoint: "http://" + host + "/", Timeout: 10 * time.Second})
 		}
-		p := mustNew(t, Config{Providers: ps})
+		p := mustNew(t, Config{Targets: ps})
 		p.transport = n
 		run(t, p)
 		time.Sleep(time.Minute)
@@ -248,13 +248,13 @@ func TestSideBySide(t *testing.T) {
 
 // Whatever the order, with strangers and twins among them.
 func TestFreeInAnyOrder(t *testing.T) {
-	var ps []Provider
+	var ps []Target
 	want := map[string]float64{}
 	for i := range 9 {
-		ps = append(ps, Provider{ID: fmt.Sprint("t", i), Endpoint: "http://127.0.0.1:1/"})
+		ps = append(ps, Target{ID: fmt.Sprint("t", i), Endpoint: "http://127.0.0.1:1/"})
 		want[ps[i].ID] = 1 - float64(i)/16
 	}
-	p := mustNew(t, Config{Providers: ps})
+	p := mustNew(t, Config{Targets: ps})
 	for i, s := range p.table.Load().list {
 		s.status.Store(&status{state: Available, kind: KindOccupancy, occupancy: float64(i) / 16, at: time.Now()})
 	}
@@ -284,7 +284,7 @@ func TestFreeInAnyOrder(t *testing.T) {
 }
 
 func TestFreeDoesNotAllocate(t *testing.T) {
-	p := mustNew(t, Config{Providers: []Provider{{ID: "a", Endpoint: "http://127.0.0.1:1/"}}})
+	p := mustNew(t, Config{Targets: []Target{{ID: "a", Endpoint: "http://127.0.0.1:1/"}}})
 	ts := []router.Target{{ID: "a"}, {ID: "b"}}
 	dst := make([]float64, 2)
 	if n := testing.AllocsPerRun(100, func() { p.Free(ts, dst) }); n != 0 {
@@ -295,15 +295,15 @@ func TestFreeDoesNotAllocate(t *testing.T) {
 // Readers, Set, SetEgress and Run at once.
 func TestRace(t *testing.T) {
 	s := newServer(t)
-	p := mustNew(t, Config{Providers: []Provider{s.provider("a")}})
+	p := mustNew(t, Config{Targets: []Target{s.target("a")}})
 	run(t, p)
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range 50 {
-				c := s.provider("a")
+				c := s.target("a")
 				c.Watermark = float64(1+(g+i)%3) / 3
-				if err := p.Set([]Provider{c, s.provider("b")}); err != nil {
+				if err := p.Set([]Target{c, s.target("b")}); err != nil {
 					t.Error(err)
 				}
 				if f := p.free("a"); f != 0.75 && !math.IsNaN(f) {
@@ -323,14 +323,14 @@ func TestRace(t *testing.T) {
 func BenchmarkFree(b *testing.B) {
 	for _, n := range []int{8, 64, 512} {
 		b.Run(fmt.Sprintf("targets=%d", n), func(b *testing.B) {
-			var ps []Provider
+			var ps []Target
 			var ts []router.Target
 			for i := range n {
 				id := fmt.Sprintf("http://10.0.%d.%d:8000", i/256, i%256)
-				ps = append(ps, Provider{ID: id, Endpoint: id})
+				ps = append(ps, Target{ID: id, Endpoint: id})
 				ts = append(ts, router.Target{ID: id})
 			}
-			p, err := New(Config{Providers: ps})
+			p, err := New(Config{Targets: ps})
 			if err != nil {
 				b.Fatal(err)
 			}

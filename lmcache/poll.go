@@ -15,13 +15,12 @@ import (
 
 var errRunning = errors.New("lmcache: Run: the Poller runs already")
 
-// Run polls the providers, side by side and whoever they are at the time, until
-// ctx is done, whose error it returns. One Run at a time; another is an error at
-// once. A slow, hanging or lying provider holds up no other. Only a 2xx is an
-// answer, redirects are not followed, and the proxies of the environment are not
-// used.
+// Run polls the targets, side by side, until ctx is done, and returns ctx's error.
+// It follows every Set. One Run at a time; another is an error at once. A slow,
+// hanging or lying target delays no other. Only a 2xx is an answer, redirects are
+// not followed, and the proxies of the environment are not used.
 //
-// When Run ends, what is known stays until it is stale.
+// When Run ends, the last answers stay until they are stale.
 func (p *Poller) Run(ctx context.Context) error {
 	if !p.running.CompareAndSwap(false, true) {
 		return errRunning
@@ -68,8 +67,8 @@ func (p *Poller) client() *http.Client {
 				return p.limits.Load().dialer.DialContext(ctx, network, address)
 			},
 			TLSClientConfig: p.tls.Clone(),
-			// A connection that stays open would be asked neither what its host's
-			// name means now nor whether the policy still allows it.
+			// A connection that stays open would not notice that its host's name
+			// means another address now or that the policy denies it.
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: 64 << 10,
@@ -96,7 +95,7 @@ func (p *Poller) follow(ctx context.Context, client *http.Client, s *source) {
 		begin := time.Now()
 		a, err := p.ask(ctx, client, s)
 		if ctx.Err() != nil {
-			return // it says nothing about the provider
+			return // it says nothing about the target
 		}
 		p.note(s, begin, a, err)
 		next := time.Duration(float64(s.Refresh) * (0.9 + 0.2*u()))
@@ -149,8 +148,8 @@ func get(ctx context.Context, client *http.Client, s *source) (answer, error) {
 	return decode(resp.Body, s.Kind)
 }
 
-// withoutURL returns what a *url.Error is about: the URL may hold a secret in its
-// query, and who reads the error knows the provider.
+// withoutURL returns the cause of a *url.Error: the URL may have a secret in its
+// query, and the reader of the error knows the target.
 func withoutURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -159,7 +158,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// note publishes what a poll brought and tells of it.
+// note publishes the result of a poll, logs it and calls the hooks.
 func (p *Poller) note(s *source, begin time.Time, a answer, err error) {
 	old := s.status.Load()
 	now := time.Now()

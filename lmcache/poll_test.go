@@ -19,7 +19,7 @@ import (
 	"github.com/warmroute/router/egress"
 )
 
-// What a server can do wrong leaves its provider neutral, and another one that is
+// What a server can do wrong leaves its target neutral, and another one that is
 // polled beside it as it should be.
 func TestBadServers(t *testing.T) {
 	hang := func(r *http.Request) { <-r.Context().Done() }
@@ -92,14 +92,14 @@ func TestBadServers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			sent.Store(0)
 			bad, well := newServer(t), newServer(t)
-			a := bad.provider("bad")
+			a := bad.target("bad")
 			bad.does(c.does)
 			if strings.Contains(c.fails, "no whole") {
 				a.Timeout = 50 * time.Millisecond
 			}
 			var ch changes
 			core, logs := observer.New(zap.DebugLevel)
-			p := mustNew(t, Config{Providers: []Provider{a, well.provider("well")}, Logger: zap.New(core), Trace: Trace{Changed: ch.changed}})
+			p := mustNew(t, Config{Targets: []Target{a, well.target("well")}, Logger: zap.New(core), Trace: Trace{Changed: ch.changed}})
 			run(t, p)
 			eventually(t, "three failures", func() bool { return p.Status("bad").Failures >= 3 })
 			eventually(t, "the other is polled on", func() bool { return well.polls.Load() >= 3 && p.says("well", 0.75) })
@@ -142,9 +142,9 @@ func TestFlapping(t *testing.T) {
 	var ch changes
 	var polled atomic.Int64
 	core, logs := observer.New(zap.DebugLevel)
-	c := s.provider("a")
+	c := s.target("a")
 	c.Refresh = time.Millisecond
-	p := mustNew(t, Config{Providers: []Provider{c}, Logger: zap.New(core), Trace: Trace{
+	p := mustNew(t, Config{Targets: []Target{c}, Logger: zap.New(core), Trace: Trace{
 		Changed: ch.changed, Polled: func(string, time.Duration, error) { polled.Add(1) },
 	}})
 	stop := run(t, p)
@@ -196,12 +196,12 @@ func TestKindsAndHeaders(t *testing.T) {
 	})
 	core, logs := observer.New(zap.DebugLevel)
 	header := http.Header{"authorization": {"Bearer s3cret"}, "Host": {"lmcache.test"}}
-	of := func(id, path string, k Kind, watermark float64) Provider {
-		c := s.provider(id)
+	of := func(id, path string, k Kind, watermark float64) Target {
+		c := s.target(id)
 		c.Endpoint, c.Kind, c.Header, c.Watermark = s.URL+path+"?key=s3cret", k, header, watermark
 		return c
 	}
-	p := mustNew(t, Config{Logger: zap.New(core), Providers: []Provider{
+	p := mustNew(t, Config{Logger: zap.New(core), Targets: []Target{
 		of("any occupancy", "/", KindAny, 0.5), of("any status", "/status", KindAny, 0), of("any metrics", "/metrics", KindAny, 0),
 		of("occupancy", "/", KindOccupancy, 0), of("status", "/status", KindStatus, 0.9), of("metrics", "/metrics", KindMetrics, 0.8),
 		of("sick", "/sick", KindAny, 0), of("wrong kind", "/status", KindMetrics, 0),
@@ -238,11 +238,11 @@ func TestKindsAndHeaders(t *testing.T) {
 // The errors of the network name no URL.
 func TestErrorsNameNoSecret(t *testing.T) {
 	s := newServer(t)
-	c := s.provider("a")
+	c := s.target("a")
 	c.Endpoint = strings.Replace(s.URL, "http://", "http://user:s3cret@", 1) + "/?key=s3cret"
 	s.Close()
 	core, logs := observer.New(zap.DebugLevel)
-	p := mustNew(t, Config{Providers: []Provider{c}, Logger: zap.New(core)})
+	p := mustNew(t, Config{Targets: []Target{c}, Logger: zap.New(core)})
 	run(t, p)
 	eventually(t, "it is logged", func() bool { return logs.Len() == 1 })
 	if st := p.Status("a"); st.State != Failed || strings.Contains(fmt.Sprintf("%+v", st), "s3cret") || strings.Contains(fmt.Sprint(logs.All()[0].ContextMap()), "s3cret") {
@@ -253,9 +253,9 @@ func TestErrorsNameNoSecret(t *testing.T) {
 // The policy that holds now decides, at the poll and at the dial.
 func TestEgressIsAskedAgain(t *testing.T) {
 	s := newServer(t)
-	a := s.provider("a")
+	a := s.target("a")
 	a.Endpoint += "?key=s3cret"
-	p := mustNew(t, Config{Providers: []Provider{a}})
+	p := mustNew(t, Config{Targets: []Target{a}})
 	run(t, p)
 	eventually(t, "it is polled", func() bool { return p.says("a", 0.75) })
 
@@ -273,7 +273,7 @@ func TestEgressIsAskedAgain(t *testing.T) {
 	if s.polls.Load() != n {
 		t.Error("a denied endpoint was polled")
 	}
-	if err := p.Set([]Provider{a}); !denied(err) || strings.Contains(err.Error()+p.Status("a").Err.Error(), "s3cret") || !strings.Contains(err.Error(), `Providers[0] ("a"): Endpoint`) {
+	if err := p.Set([]Target{a}); !denied(err) || strings.Contains(err.Error()+p.Status("a").Err.Error(), "s3cret") || !strings.Contains(err.Error(), `target "a": Targets[0].Endpoint`) {
 		t.Errorf("Set: %v", err)
 	}
 	// What passes the first question is asked again when it is dialled.

@@ -7,14 +7,14 @@ import (
 	"github.com/warmroute/router/lmcache"
 )
 
-// A cache that was not polled yet is neutral: nothing is known of it. Providers can
+// A cache that was not polled yet is neutral: nothing is known of it. Targets can
 // be changed while Run runs.
 func ExamplePoller_Set() {
-	p, err := lmcache.New(lmcache.Config{Providers: []lmcache.Provider{{ID: "gpu-1", Endpoint: "http://gpu-1:8100/status"}}})
+	p, err := lmcache.New(lmcache.Config{Targets: []lmcache.Target{{ID: "gpu-1", Endpoint: "http://gpu-1:8100/status"}}})
 	if err != nil {
 		panic(err)
 	}
-	err = p.Set([]lmcache.Provider{
+	err = p.Set([]lmcache.Target{
 		{ID: "gpu-1", Endpoint: "http://gpu-1:8100/status"},
 		{ID: "gpu-2", Endpoint: "http://gpu-2:8100/status"},
 	})
@@ -25,7 +25,7 @@ func ExamplePoller_Set() {
 		fmt.Println(s.ID, s.State, s.State.Neutral(), s.Failures)
 	}
 	fmt.Println(p.SetEgress(egress.Policy{AllowHosts: []string{"gpu-1"}}))
-	err = p.Set([]lmcache.Provider{{ID: "gpu-3", Endpoint: "http://169.254.169.254/status"}})
+	err = p.Set([]lmcache.Target{{ID: "gpu-3", Endpoint: "http://169.254.169.254/status"}})
 	fmt.Println(err != nil)
 	// Output:
 	// gpu-1 unknown true 0

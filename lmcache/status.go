@@ -11,14 +11,14 @@ import (
 	"github.com/warmroute/router"
 )
 
-// State is what is known of a provider. The zero State is Unknown.
+// State is the state of a target's cache. The zero State is Unknown.
 type State uint8
 
 // The states. All but Available and Unavailable are neutral.
 const (
-	Unknown     State = iota // not polled yet, or no provider
-	Available                // its cache can be used
-	Unavailable              // it says that its cache cannot be used
+	Unknown     State = iota // not polled yet, or not a target
+	Available                // it can be used
+	Unavailable              // it reports that it cannot be used
 	Failed                   // the last poll failed
 	Stale                    // the last answer is too old
 )
@@ -43,29 +43,29 @@ func (s State) String() string {
 	return "state_" + strconv.Itoa(int(s))
 }
 
-// Status is what is known of one provider.
+// Status is what a Poller knows of one target's cache.
 type Status struct {
 	ID       string
 	Endpoint string // without a password and a query
 	State    State
-	// Free is the share of the cache that is free, 0..1; 0 where the cache is
-	// Unavailable, NaN where the State is neutral.
+	// Free is the share of the cache that is free, 0..1; 0 if the State is
+	// Unavailable, NaN if it is neutral.
 	Free float64
-	// Occupancy is what the last good answer said, clamped to 0..1, and Kind what
-	// that was. NaN and "" where there was none.
+	// Occupancy is that of the last good answer, clamped to 0..1, and Kind the kind
+	// of that answer. NaN and "" if there was none.
 	Occupancy float64
 	Kind      Kind
-	// At is when that answer came, zero where there was none, and Age how long ago
-	// that is.
+	// At is the time of that answer, zero if there was none, and Age the time since
+	// then.
 	At  time.Time
 	Age time.Duration
-	// Err is why the last poll failed, nil where it did not. Failures counts those
-	// that failed since the last good one.
+	// Err is the reason why the last poll failed, nil if it did not. Failures is the
+	// number of polls that failed since the last good one.
 	Err      error
 	Failures int
 }
 
-// status is what a source publishes. It is not changed afterwards.
+// status is the published state of a source. It is not changed afterwards.
 type status struct {
 	state     State
 	kind      Kind
@@ -83,7 +83,8 @@ func free(k Kind, occupancy, watermark float64) float64 {
 	return max(0, 1-occupancy/watermark)
 }
 
-// now returns what is known at the given time and what the strategy is told.
+// now returns the status at the given time, and its State and free share for the
+// strategy.
 func (s *source) now(at time.Time) (*status, State, float64) {
 	st := s.status.Load()
 	switch {
@@ -97,13 +98,12 @@ func (s *source) now(at time.Time) (*status, State, float64) {
 	return st, Available, free(st.kind, st.occupancy, s.Watermark)
 }
 
-// Free sets dst[i] to what is known of the cache of targets[i] by its ID: the
-// share of it that is free, 0..1; less than 0 where it says that it cannot be
-// used; NaN where nothing is known. dst is at least as long as targets. It
-// does not allocate, wait or do I/O.
+// Free sets dst[i] to the free share of the cache of targets[i], by its ID: 0..1;
+// less than 0 if the cache reports that it cannot be used; NaN if nothing is known.
+// dst is at least as long as targets. Free does not allocate, wait or do I/O.
 func (p *Poller) Free(targets []router.Target, dst []float64) {
 	t, at := p.table.Load(), time.Now()
-	next := 0 // in t.list: most often targets come in the order of the providers
+	next := 0 // in t.list: most often targets come in the order of the table
 	for i := range targets {
 		id := targets[i].ID
 		if next >= len(t.list) || t.list[next].ID != id {
@@ -119,8 +119,8 @@ func (p *Poller) Free(targets []router.Target, dst []float64) {
 	}
 }
 
-// Status returns what is known of the provider with this ID; of one that is not
-// polled, a Status that is Unknown.
+// Status returns the status of the target with this ID, an Unknown one if it is not
+// polled.
 func (p *Poller) Status(id string) Status {
 	if s := p.table.Load().find(id); s != nil {
 		return s.at(time.Now())
@@ -128,7 +128,7 @@ func (p *Poller) Status(id string) Status {
 	return Status{ID: id, Free: math.NaN(), Occupancy: math.NaN()}
 }
 
-// Snapshot returns what is known of all providers, by ID.
+// Snapshot returns the status of every target, by ID.
 func (p *Poller) Snapshot() []Status {
 	t, at := p.table.Load(), time.Now()
 	all := make([]Status, len(t.list))

@@ -151,8 +151,8 @@ func ExampleCollector_LMCache() {
 		log.Fatal(err)
 	}
 	poller, err := lmcache.New(lmcache.Config{
-		Providers: []lmcache.Provider{{ID: "vllm-1", Endpoint: "http://127.0.0.1:8100/status"}},
-		Trace:     metrics.LMCache("", lmcache.Trace{}),
+		Targets: []lmcache.Target{{ID: "vllm-1", Endpoint: "http://127.0.0.1:8100/status"}},
+		Trace:   metrics.LMCache("", lmcache.Trace{}),
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -138,8 +138,8 @@ func freeCache(t testing.TB) *lmcache.Poller {
 	t.Cleanup(s.Close)
 	polled := make(chan struct{}, 1)
 	p := must(lmcache.New(lmcache.Config{
-		Providers: []lmcache.Provider{{ID: "a", Endpoint: s.URL, Stale: time.Hour}},
-		Trace:     lmcache.Trace{Changed: func(lmcache.State, lmcache.Status) { polled <- struct{}{} }},
+		Targets: []lmcache.Target{{ID: "a", Endpoint: s.URL, Stale: time.Hour}},
+		Trace:   lmcache.Trace{Changed: func(lmcache.State, lmcache.Status) { polled <- struct{}{} }},
 	}))
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -36,10 +36,10 @@ func TestWithThePoller(t *testing.T) {
 	a, sayA := cache(t, `{"occupancy": 0.2}`)
 	b, sayB := cache(t, `{"is_healthy": true, "storage_manager": {"l1_manager": {"memory_usage_ratio": 0.3}}}`)
 	c, sayC := cache(t, "lmcache_mp_l1_usage_ratio 0.7\n")
-	provider := func(id, url string) lmcache.Provider {
-		return lmcache.Provider{ID: id, Endpoint: url, Refresh: 10 * time.Millisecond, Timeout: 20 * time.Second, Stale: time.Minute}
+	provider := func(id, url string) lmcache.Target {
+		return lmcache.Target{ID: id, Endpoint: url, Refresh: 10 * time.Millisecond, Timeout: 20 * time.Second, Stale: time.Minute}
 	}
-	poller, err := lmcache.New(lmcache.Config{Providers: []lmcache.Provider{provider("a", a), provider("b", b), provider("c", c)}})
+	poller, err := lmcache.New(lmcache.Config{Targets: []lmcache.Target{provider("a", a), provider("b", b), provider("c", c)}})
 	if err != nil {
 		t.Fatal(err)
 	}
