@@ -75,7 +75,7 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 }
 
 // maxPrefill bounds one request's part, so that no sum of them overflows.
-const maxPrefill = 1 << 40
+const maxPrefill int64 = 1 << 40
 
 // prefill returns the tokens that d's target has to prefill. Four bytes of text
 // count as a token.

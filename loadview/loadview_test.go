@@ -154,7 +154,7 @@ func TestPrefill(t *testing.T) {
 		{500, 400, router.Tokens, 0},
 		{-5, 400, router.Tokens, 400},
 		{0, -1, router.Tokens, 0},
-		{math.MinInt, math.MaxInt, router.Tokens, maxPrefill},
+		{math.MinInt, math.MaxInt, router.Tokens, toInt(maxPrefill)},
 	} {
 		v := newView(t, Config{}, 1)
 		_, f, err := v.Choose(t.Context(), func(ts []router.Target) (router.Decision, error) {
