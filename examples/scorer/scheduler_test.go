@@ -147,7 +147,7 @@ func newScheduler(t testing.TB, n int, cfg vllmtest.Config, strategy router.Stra
 	t.Cleanup(transport.CloseIdleConnections)
 	var err error
 	if strategy != nil {
-		if s.plugin, err = New(strategy); err != nil {
+		if s.plugin, err = New(Config{Strategy: strategy}); err != nil {
 			t.Fatal(err)
 		}
 	}

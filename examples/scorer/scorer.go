@@ -1,32 +1,52 @@
 // Package scorer is a Warmroute strategy in the shape that plug-in schedulers
-// want: filter, score each endpoint 0 to 1, be told which one was chosen and how
-// it ended. The scheduler weighs, chooses, counts and sends; there is no Router,
+// want: filter, score each endpoint 0 to 1, receive the choice and its end. The scheduler weighs, chooses, counts and sends; there is no Router,
 // no Fleet and no Lease.
 package scorer
 
 import (
+	"container/list"
 	"context"
-	"errors"
+	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/warmroute/router"
 )
+
+// Config configures a Plugin.
+type Config struct {
+	// Strategy gives the scores. It is required, and a router.Explainer, as all of
+	// the library's own strategies are.
+	Strategy router.Strategy
+	// MaxAge is for a scheduler that is not always told how a request ended: a
+	// Choice that is older than that is taken for Canceled, when the Plugin is next
+	// asked. Its prompt stays known, and it is no longer counted as in flight. The
+	// scheduler's own bound of a request's time is a good value. 0: a Choice counts
+	// until Ended, for ever if that is never called.
+	MaxAge time.Duration
+}
 
 // Plugin scores endpoints by a strategy. It is safe for concurrent use.
 type Plugin struct {
 	strategy  router.Strategy
 	explainer router.Explainer
+	maxAge    time.Duration
+
+	mu   sync.Mutex
+	open list.List // of *Choice, the oldest first; used if there is a MaxAge
 }
 
-// New returns a Plugin that scores by s, which is a router.Explainer as all of
-// the library's own strategies are.
-func New(s router.Strategy) (*Plugin, error) {
-	e, ok := s.(router.Explainer)
+// New returns a Plugin. Its error is a *router.ConfigError.
+func New(cfg Config) (*Plugin, error) {
+	e, ok := cfg.Strategy.(router.Explainer)
 	if !ok {
-		return nil, errors.New("scorer: the strategy is no router.Explainer, so it cannot tell what the others are worth")
+		return nil, &router.ConfigError{Field: "Strategy", Value: fmt.Sprintf("%T", cfg.Strategy), Allowed: "a router.Explainer"}
 	}
-	return &Plugin{strategy: s, explainer: e}, nil
+	if cfg.MaxAge < 0 {
+		return nil, &router.ConfigError{Field: "MaxAge", Value: cfg.MaxAge, Allowed: "0 or more"}
+	}
+	return &Plugin{strategy: cfg.Strategy, explainer: e, maxAge: cfg.MaxAge}, nil
 }
 
 // Filter returns the endpoints that may be chosen, in a slice of its own.
@@ -42,9 +62,10 @@ func (p *Plugin) Filter(endpoints []router.Target) []router.Target {
 
 // Score returns the score of each endpoint, 0 to 1, in their order; that of one
 // that is not Ready is 0. The loads are the scheduler's own. It changes nothing.
-// Where the strategy gives no scores but an order (round_robin), equal steps
+// If the strategy gives no scores but an order (round_robin), equal steps
 // from 1 down stand for it.
 func (p *Plugin) Score(ctx context.Context, pr router.Prompt, endpoints []router.Target) []float64 {
+	p.expire()
 	at := make(map[string]int, len(endpoints))
 	for i, e := range endpoints {
 		at[e.ID] = i
@@ -69,39 +90,68 @@ type Choice struct {
 	decision router.Decision
 	mu       sync.Mutex
 	stage    router.Stage
+
+	begin time.Time
+	open  *list.Element // in Plugin.open; nil: it is not there. Plugin.mu guards it.
 }
 
-// Chosen tells that the request goes to endpoint, whoever was in favour of it,
+// Chosen records that the request goes to endpoint, whoever voted for it,
 // and from now on the strategy counts on the prompt being cached there. Call it
 // once, before the next request is scored; keep the Choice with the request.
 func (p *Plugin) Chosen(ctx context.Context, pr router.Prompt, endpoint router.Target) *Choice {
+	p.expire()
 	endpoint.State = router.Ready // it is chosen
-	// Asked to choose among this one alone, the strategy gives the decision what
-	// it wants to find again in Record.
+	// Asked to choose among this one alone, the strategy gives the decision the memo
+	// that it wants to find again in Record.
 	d, err := p.strategy.Pick(ctx, pr, []router.Target{endpoint})
 	if err != nil {
 		d = router.Decision{Target: endpoint}
 		d.Length, d.Unit = pr.Length()
 	}
 	d.Prompt, d.Reason = pr, router.ReasonAssigned
-	c := &Choice{plugin: p, decision: d}
+	c := &Choice{plugin: p, decision: d, begin: time.Now()}
 	c.record(router.Outcome{Stage: router.Sent})
+	if p.maxAge > 0 {
+		p.mu.Lock()
+		c.open = p.open.PushBack(c)
+		p.mu.Unlock()
+	}
 	return c
 }
 
-// FirstToken tells that the reply began. It may be left out.
+// expire ends the choices that are older than MaxAge.
+func (p *Plugin) expire() {
+	if p.maxAge == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for e := p.open.Front(); e != nil && time.Since(e.Value.(*Choice).begin) >= p.maxAge; e = p.open.Front() {
+		c := p.open.Remove(e).(*Choice)
+		c.open = nil
+		c.record(router.Outcome{Stage: router.Canceled})
+	}
+}
+
+// FirstToken records that the reply began. It may be left out.
 func (c *Choice) FirstToken() { c.record(router.Outcome{Stage: router.FirstToken}) }
 
-// Ended tells how the request ended: o.Stage is Finished, Failed or Canceled, and
+// Ended records how the request ended: o.Stage is Finished, Failed or Canceled, and
 // any other is taken for Failed. Calls after the first do nothing.
 func (c *Choice) Ended(o router.Outcome) {
 	if !o.Stage.Final() {
 		o.Stage = router.Failed
 	}
+	c.plugin.mu.Lock()
+	if c.open != nil {
+		c.plugin.open.Remove(c.open)
+		c.open = nil
+	}
+	c.plugin.mu.Unlock()
 	c.record(o)
 }
 
-// record passes o on where it is further than what came before.
+// record passes o on if it is later in the life of the request than the one before.
 func (c *Choice) record(o router.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +162,7 @@ func (c *Choice) record(o router.Outcome) {
 	c.plugin.strategy.Record(c.decision, o)
 }
 
-// Gone tells that the endpoint with this ID, or its cache, is no more.
+// Gone reports that the endpoint with this ID, or its cache, is gone.
 func (p *Plugin) Gone(id string) {
 	if f, ok := p.strategy.(router.Forgetter); ok {
 		f.Forget(id)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -33,7 +35,7 @@ func must[T any](t testing.TB) func(v T, err error) T {
 
 func plugin(t testing.TB, s router.Strategy) *Plugin {
 	t.Helper()
-	return must[*Plugin](t)(New(s))
+	return must[*Plugin](t)(New(Config{Strategy: s}))
 }
 
 func targets(ids ...string) []router.Target {
@@ -47,9 +49,62 @@ func targets(ids ...string) []router.Target {
 var long = router.Prompt{Text: strings.Repeat("all work and no play ", 100)}
 
 func TestNew(t *testing.T) {
-	if _, err := New(struct{ router.Strategy }{}); err == nil {
-		t.Error("a strategy that explains nothing was taken")
+	var c *router.ConfigError
+	if _, err := New(Config{Strategy: struct{ router.Strategy }{}}); !errors.As(err, &c) || c.Field != "Strategy" {
+		t.Errorf("a strategy that explains nothing: %v", err)
 	}
+	if _, err := New(Config{Strategy: newLeastWork(t), MaxAge: -1}); !errors.As(err, &c) || c.Field != "MaxAge" {
+		t.Errorf("a negative age: %v", err)
+	}
+}
+
+// recorder keeps the stages that a strategy is told.
+type recorder struct {
+	*leastwork.Strategy
+	mu     sync.Mutex
+	stages map[router.Stage]int
+}
+
+func (r *recorder) Record(d router.Decision, o router.Outcome) {
+	r.mu.Lock()
+	r.stages[o.Stage]++
+	r.mu.Unlock()
+	r.Strategy.Record(d, o)
+}
+
+// A scheduler that is never told how a request ended gives it an age.
+func TestMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{Strategy: must[*leastwork.Strategy](t)(leastwork.New(leastwork.Config{})), stages: map[router.Stage]int{}}
+		p := must[*Plugin](t)(New(Config{Strategy: r, MaxAge: time.Minute}))
+		all := targets("a", "b")
+		other := router.Prompt{Text: strings.Repeat("something else altogether ", 100)}
+		var lost []*Choice
+		for i := range 100 {
+			lost = append(lost, p.Chosen(t.Context(), router.Prompt{Text: fmt.Sprint(i, long.Text)}, all[0]))
+		}
+		told := p.Chosen(t.Context(), long, all[1])
+		told.Ended(router.Outcome{Stage: router.Finished, Status: 200})
+		time.Sleep(time.Minute - 1)
+		p.Score(t.Context(), other, all)
+		if n := r.stages[router.Canceled]; n != 0 {
+			t.Errorf("%d ended too early", n)
+		}
+		time.Sleep(1)
+		late := p.Chosen(t.Context(), other, all[0]) // any call will do
+		late.Ended(router.Outcome{Stage: router.Finished})
+		if n := r.stages[router.Canceled]; n != 100 || p.open.Len() != 0 {
+			t.Errorf("%d of 100 ended, %d are kept", n, p.open.Len())
+		}
+		lost[0].Ended(router.Outcome{Stage: router.Finished})
+		if n := r.stages[router.Finished]; n != 2 {
+			t.Errorf("%d finished, want 2: one was taken for canceled before", n)
+		}
+		// The prompts stay known.
+		if s := p.Score(t.Context(), router.Prompt{Text: "7" + long.Text}, all); s[0] <= s[1] {
+			t.Errorf("the prompt was forgotten: %v", s)
+		}
+	})
 }
 
 func TestFilter(t *testing.T) {
