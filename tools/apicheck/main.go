@@ -1,9 +1,9 @@
-// Command apicheck compares what modules export with the last tag of the clone, by
-// apidiff, and fails where something was changed that users of the tag rely on:
+// Command apicheck compares the exported API of modules with the last tag of the
+// clone, by apidiff, and fails if a change breaks users of the tag:
 //
 //	apicheck -apidiff PATH [-accepted FILE] MODULE_DIR...
 //
-// Module directories are relative to the root of the clone, where it is run. Where
+// Module directories are relative to the root of the clone, in which it is run. If
 // there is no tag it says so and succeeds; a module that the tag does not have is new
 // and passes. Packages that a module has for itself are left out: internal and
 // examples.
@@ -90,14 +90,14 @@ func (c *checker) run(ctx context.Context, modules []string) (err error) {
 	}
 	switch {
 	case broken != nil:
-		return fmt.Errorf("users of %s rely on what has changed:\n%s", tag, strings.Join(broken, "\n"))
+		return fmt.Errorf("these changes break users of %s:\n%s", tag, strings.Join(broken, "\n"))
 	case len(accepted) > 0:
 		return fmt.Errorf("accepted, but not so (any more):\n%s", strings.Join(accepted, "\n"))
 	}
 	return nil
 }
 
-// lastTag returns the nearest tag of the root module, "" where there is none.
+// lastTag returns the nearest tag of the root module, "" if there is none.
 func (c *checker) lastTag(ctx context.Context) (string, error) {
 	tags, err := c.git(ctx, "tag", "--list", "v[0-9]*", "--merged", "HEAD")
 	if err != nil || len(bytes.TrimSpace(tags)) == 0 {
@@ -111,7 +111,7 @@ func (c *checker) git(ctx context.Context, args ...string) ([]byte, error) {
 	return output(exec.CommandContext(ctx, "git", append([]string{"-C", c.root}, args...)...))
 }
 
-// output is Cmd.Output with what was said in the error.
+// output is Cmd.Output with the standard error in the error.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.Output()
 	var e *exec.ExitError
@@ -138,7 +138,7 @@ func (c *checker) readAccepted() ([]string, error) {
 	return lines, nil
 }
 
-// extract writes the Go files of a tag, and what builds them, below dir.
+// extract writes the Go files of a tag, and the files that build them, below dir.
 func (c *checker) extract(ctx context.Context, tag, dir string) error {
 	b, err := c.git(ctx, "archive", "--format=tar", tag)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Command licenses lists the modules whose code ends up in what users build of this
-// repository, with their licences, and fails where one of these is not permissive or
-// is not known. There are exceptions for examples, each with its reason:
+// Command licenses lists the modules that are linked into the packages of this
+// repository, with their licences, and fails if a licence is not permissive or not
+// known. There are exceptions for examples, each with its reason:
 //
 //	licenses [-root DIR] [-write] -o LICENSES.md MODULE_DIR...
 //
-// It reads the licence files themselves, as they are in the module cache, of what
-// `go list -deps` says is linked with C or without: no tests, no tools. Without
-// -write it fails where the list is not what the file says.
+// It reads the licence files in the module cache, for the modules that `go list
+// -deps` reports as linked, with C or without: no tests, no tools. Without -write
+// it fails if the file differs from the list.
 package main
 
 import (
@@ -61,7 +61,7 @@ func run(root, name string, write bool, dirs []string) error {
 	return nil
 }
 
-// module is one module whose code is linked.
+// module is one linked module.
 type module struct {
 	Path, Dir string
 	Main      bool
@@ -74,7 +74,7 @@ type linked struct {
 	by  []string
 }
 
-// collect returns what the modules in dirs below root link, by path.
+// collect returns the modules that those in dirs below root link, by path.
 func collect(root string, dirs []string) (map[string]*linked, error) {
 	found := map[string]*linked{}
 	for _, dir := range dirs {
@@ -206,7 +206,7 @@ func licences(dir string) ([]string, error) {
 	return got, nil
 }
 
-// page returns the file. The error tells of every module that may not be there.
+// page returns the file. The error names every module that may not be linked.
 func page(found map[string]*linked) ([]byte, error) {
 	var errs []error
 	var notes string
@@ -228,12 +228,12 @@ func page(found map[string]*linked) ([]byte, error) {
 	return []byte(b.String()), errors.Join(errs...)
 }
 
-const head = `# Licences of what is linked
+const head = `# Licences of linked modules
 
-Warmroute itself is under the Apache License 2.0 ([LICENSE](LICENSE)). This list is made by ` + "`make licenses`" + ` of the licence files of all
-modules whose code is linked into a package of this repository, with the tag ` + "`libzmq`" + ` or without, and ` + "`make check`" + ` fails where it is not up to date, or where
+Warmroute itself is under the Apache License 2.0 ([LICENSE](LICENSE)). ` + "`make licenses`" + ` generates this list from the licence files of all
+modules that are linked into a package of this repository, with the tag ` + "`libzmq`" + ` or without. ` + "`make check`" + ` fails if the list is not up to date, or if
 a licence is unknown or not permissive. A dot stands for the main module, with the examples in it. An importer of a package
-links what that package needs. Modules that only tests and tools need are not listed.
+links only the modules that the package needs. Modules that only tests and tools need are not listed.
 
 | module | licence (SPDX) | linked by |
 |---|---|---|

@@ -103,7 +103,7 @@ func environment(ctx context.Context, tmp string) ([]string, error) {
 	), nil
 }
 
-// fetch is what a user does with one module. It returns the number of programs.
+// fetch does the steps of a user with one module. It returns the number of programs.
 func (t tree) fetch(ctx context.Context, env []string, dir, version, tmp string) (int, error) {
 	fresh, err := os.MkdirTemp(tmp, "fresh")
 	if err != nil {

@@ -1,10 +1,10 @@
 // Command vulncheck runs govulncheck on modules, and says by name that it was
-// skipped where the vulnerability database does not answer:
+// skipped if the vulnerability database does not answer:
 //
 //	vulncheck -govulncheck PATH [-db URL] MODULE_DIR...
 //
-// The exit status is 1 where a vulnerability is found in what a module calls, or
-// where govulncheck cannot do its work though the database answers.
+// The exit status is 1 if a module calls vulnerable code, or if govulncheck
+// fails although the database answers.
 package main
 
 import (
