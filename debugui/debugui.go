@@ -40,8 +40,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
 )
 
 // The defaults of Config, and the page's bounds.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/observe"
+	"github.com/warmroute/router/observe"
 )
 
 // decision is one choice and what became of it. Its route's lock guards it.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/observe"
+	"github.com/warmroute/router/observe"
 )
 
 // candidate is one target as it was judged.

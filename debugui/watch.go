@@ -7,9 +7,9 @@ import (
 	"net/http"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
 )
 
 // Route is where the page reads what it shows of one route. All but the Name may

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
 	"go.opentelemetry.io/otel/metric"
 )
 

@@ -21,13 +21,14 @@
 package otel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 
-	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/trie"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -70,6 +71,21 @@ type Config struct {
 	TargetName func(id string) string
 }
 
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one.
+func (c Config) WithDefaults() Config {
+	c.MaxTargets = cmp.Or(c.MaxTargets, DefaultMaxTargets)
+	c.MaxRoutes = cmp.Or(c.MaxRoutes, DefaultMaxRoutes)
+	c.MaxReasons = cmp.Or(c.MaxReasons, DefaultMaxReasons)
+	if c.TargetName == nil {
+		c.TargetName = observe.Target
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
+	}
+	return c
+}
+
 // Telemetry is safe for concurrent use and starts no goroutine. Make one with New.
 type Telemetry struct {
 	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
@@ -87,20 +103,18 @@ type Telemetry struct {
 // New makes the instruments. Its error names every field of cfg with a bad value,
 // or is the MeterProvider's.
 func New(cfg Config) (*Telemetry, error) {
+	cfg = cfg.WithDefaults()
 	bound := observe.Bounds{Package: "otel"}
-	targets := bound.Of("MaxTargets", cfg.MaxTargets, DefaultMaxTargets)
-	routes := bound.Of("MaxRoutes", cfg.MaxRoutes, DefaultMaxRoutes)
-	reasons := bound.Of("MaxReasons", cfg.MaxReasons, DefaultMaxReasons)
+	bound.Check("MaxTargets", cfg.MaxTargets)
+	bound.Check("MaxRoutes", cfg.MaxRoutes)
+	bound.Check("MaxReasons", cfg.MaxReasons)
 	if err := bound.Err(); err != nil {
 		return nil, err
 	}
-	if cfg.MeterProvider == nil {
-		cfg.MeterProvider = otel.GetMeterProvider()
-	}
 	t := &Telemetry{
-		routes: observe.NewNames(routes), strategies: observe.NewNames(routes), fleets: observe.NewNames(routes),
-		indexNames: observe.NewNames(routes), trieNames: observe.NewNames(routes),
-		reasons: observe.NewNames(reasons), targets: observe.NewTargets(targets, cfg.TargetName),
+		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes), fleets: observe.NewNames(cfg.MaxRoutes),
+		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
+		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), streams: make(map[*Stream]struct{}),
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )

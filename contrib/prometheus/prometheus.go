@@ -17,15 +17,16 @@
 package prometheus
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/trie"
 )
@@ -60,6 +61,18 @@ type Config struct {
 	TargetName func(id string) string
 }
 
+// WithDefaults returns c with the default in place of each field that is zero and
+// has one.
+func (c Config) WithDefaults() Config {
+	c.MaxTargets = cmp.Or(c.MaxTargets, DefaultMaxTargets)
+	c.MaxRoutes = cmp.Or(c.MaxRoutes, DefaultMaxRoutes)
+	c.MaxReasons = cmp.Or(c.MaxReasons, DefaultMaxReasons)
+	if c.TargetName == nil {
+		c.TargetName = observe.Target
+	}
+	return c
+}
+
 // Collector is a prometheus.Collector. It is safe for concurrent use and starts
 // no goroutine. Make one with New.
 type Collector struct {
@@ -82,17 +95,18 @@ type Collector struct {
 // New returns a Collector of nothing. Its error names every field of cfg with a
 // bad value.
 func New(cfg Config) (*Collector, error) {
+	cfg = cfg.WithDefaults()
 	bound := observe.Bounds{Package: "prometheus"}
-	targets := bound.Of("MaxTargets", cfg.MaxTargets, DefaultMaxTargets)
-	routes := bound.Of("MaxRoutes", cfg.MaxRoutes, DefaultMaxRoutes)
-	reasons := bound.Of("MaxReasons", cfg.MaxReasons, DefaultMaxReasons)
+	bound.Check("MaxTargets", cfg.MaxTargets)
+	bound.Check("MaxRoutes", cfg.MaxRoutes)
+	bound.Check("MaxReasons", cfg.MaxReasons)
 	if err := bound.Err(); err != nil {
 		return nil, err
 	}
 	c := &Collector{
-		routes: observe.NewNames(routes), strategies: observe.NewNames(routes), fleets: observe.NewNames(routes),
-		indexNames: observe.NewNames(routes), trieNames: observe.NewNames(routes),
-		reasons: observe.NewNames(reasons), targets: observe.NewTargets(targets, cfg.TargetName),
+		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes), fleets: observe.NewNames(cfg.MaxRoutes),
+		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
+		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), precise: make(map[string]func() precisecacheaware.Stats),
 		caches: make(map[string]*lmcache.Poller), streams: make(map[*Stream]struct{}),

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/observe"
+	"github.com/warmroute/router/observe"
 )
 
 type routerMetrics struct {
@@ -66,10 +66,10 @@ func (c *Collector) Router(r Route, next router.Trace) router.Trace {
 	m.under = c.under.WithLabelValues(m.route, m.strategy)
 	m.picks.Store(new(map[router.Reason]prometheus.Counter))
 	// Series that begin at 0, so that the first one is an increase.
-	for _, cause := range observe.Causes {
+	for _, cause := range observe.Causes() {
 		c.retries.WithLabelValues(m.route, m.strategy, cause)
 	}
-	for _, cause := range observe.NoTargets {
+	for _, cause := range observe.NoTargets() {
 		c.noTarget.WithLabelValues(m.route, m.strategy, cause)
 	}
 	return router.Trace{

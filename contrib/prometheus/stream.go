@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/warmroute/router/internal/observe"
+	"github.com/warmroute/router/observe"
 )
 
 type eventMetrics struct {

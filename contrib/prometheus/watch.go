@@ -5,9 +5,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/observe"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
 )
 
 // metric is one that is read when the page is asked for.

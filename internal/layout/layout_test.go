@@ -72,7 +72,7 @@ var rules = []rule{
 	{"lmcache", []string{"egress", "internal/configerr", "internal/samples"}},
 	{"loadview", []string{"egress", "internal/configerr", "loadview/enginepage"}},
 	{"loadview/enginepage", []string{"internal/samples"}},
-	{"debugui", []string{"internal/observe", "kvindex", "loadview", "prompt"}},
+	{"debugui", []string{"kvindex", "loadview", "observe", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex", "internal/zmtp"}},
@@ -86,7 +86,8 @@ var rules = []rule{
 	{"internal/configerr", []string{"trie"}},
 	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
-	{"internal/kvobserve", []string{"kvindex/zmqsub"}},
+	{"observe", nil},
+	{"observe/streams", []string{"kvindex/zmqsub"}},
 	{"internal/tokencache", []string{"internal/configerr", "internal/textcache", "kvindex", "trie"}},
 	{"internal/*", nil},
 }

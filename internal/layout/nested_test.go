@@ -28,7 +28,7 @@ type nestedRule struct {
 // has to be public.
 var nestedRules = []nestedRule{
 	{pattern: "bench", may: []string{"internal/*"}}, // programs: released with a root of the same version
-	{pattern: "contrib/*", may: []string{"internal/observe", "internal/kvobserve"}},
+	{pattern: "contrib/*"},
 	{pattern: "debugui/browsertest"},
 	{pattern: "examples/caddy", newer: true}, // Caddy does
 	{pattern: "examples/*"},

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/warmroute/router/contrib/otel"
-	"github.com/warmroute/router/internal/kvobserve"
 	"github.com/warmroute/router/kvindex/zmqsub"
+	"github.com/warmroute/router/observe/streams"
 )
 
 // Subscriber is a zmqsub.Subscriber whose streams are watched while Run runs. Make
@@ -32,7 +32,7 @@ func New(t *otel.Telemetry, fleet string, cfg zmqsub.Config) (*Subscriber, error
 	for _, target := range cfg.Targets {
 		s.ids = append(s.ids, target.ID)
 	}
-	cfg.Trace = kvobserve.Trace(func() kvobserve.Sink { return s.stream }, cfg.Trace)
+	cfg.Trace = streams.Trace(func() streams.Sink { return s.stream }, cfg.Trace)
 	sub, err := zmqsub.New(cfg)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/warmroute/router/contrib/prometheus"
-	"github.com/warmroute/router/internal/kvobserve"
 	"github.com/warmroute/router/kvindex/zmqsub"
+	"github.com/warmroute/router/observe/streams"
 )
 
 // Subscriber is a zmqsub.Subscriber whose streams are on the page while Run runs.
@@ -33,7 +33,7 @@ func New(c *prometheus.Collector, fleet string, cfg zmqsub.Config) (*Subscriber,
 	for _, t := range cfg.Targets {
 		s.ids = append(s.ids, t.ID)
 	}
-	cfg.Trace = kvobserve.Trace(func() kvobserve.Sink { return s.stream }, cfg.Trace)
+	cfg.Trace = streams.Trace(func() streams.Sink { return s.stream }, cfg.Trace)
 	sub, err := zmqsub.New(cfg)
 	if err != nil {
 		return nil, err

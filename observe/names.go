@@ -16,8 +16,8 @@ func Clean(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// Names is a set of names that is bounded: the first ones are kept, all others
-// are Other. It is safe for concurrent use.
+// Names is a bounded set of names: the first ones are kept, all others are Other.
+// It is safe for concurrent use. Make one with NewNames.
 type Names struct {
 	max  int
 	mu   sync.RWMutex
@@ -27,7 +27,7 @@ type Names struct {
 // NewNames returns a set of at most max names.
 func NewNames(max int) *Names { return &Names{max: max, kept: make(map[string]string)} }
 
-// Get returns the name to use for s.
+// Get returns the name for s, which is s cleaned, or Other.
 func (n *Names) Get(s string) string {
 	n.mu.RLock()
 	name, ok := n.kept[s]
@@ -53,7 +53,7 @@ func (n *Names) Get(s string) string {
 }
 
 // Targets are the names of targets, which come and go. It is safe for concurrent
-// use.
+// use. Make one with NewTargets.
 type Targets struct {
 	max    int
 	rename func(string) string
@@ -63,8 +63,8 @@ type Targets struct {
 
 type targetKey struct{ fleet, id string }
 
-// NewTargets returns a set that names at most max targets at a time. rename says
-// how an ID is shown; nil means Target.
+// NewTargets returns a set that names at most max targets at a time. rename returns
+// the name for an ID; nil means Target.
 func NewTargets(max int, rename func(string) string) *Targets {
 	if rename == nil {
 		rename = Target
@@ -72,7 +72,7 @@ func NewTargets(max int, rename func(string) string) *Targets {
 	return &Targets{max: max, rename: rename, kept: make(map[targetKey]string)}
 }
 
-// Get returns the name of a target, Other for one beyond the bound.
+// Get returns the name of a target of a fleet, Other for one beyond the bound.
 func (t *Targets) Get(fleet, id string) string {
 	k := targetKey{fleet, id}
 	t.mu.RLock()
@@ -113,8 +113,8 @@ func (t *Targets) IDs(fleet string) map[string]bool {
 	return ids
 }
 
-// Drop lets go of the targets of a fleet for which gone holds, and returns the
-// names that no other target of the fleet has.
+// Drop removes the targets of a fleet for which gone is true, and returns their
+// names, those left out that another target of the fleet still has.
 func (t *Targets) Drop(fleet string, gone func(id string) bool) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

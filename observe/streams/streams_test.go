@@ -1,4 +1,4 @@
-package kvobserve_test
+package streams_test
 
 import (
 	"errors"
@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/warmroute/router/internal/kvobserve"
 	"github.com/warmroute/router/kvindex/zmqsub"
+	"github.com/warmroute/router/observe/streams"
 )
 
 type diary struct{ got []string }
@@ -33,15 +33,15 @@ func call(t zmqsub.Trace) {
 func TestTrace(t *testing.T) {
 	told := []string{"transition live", "gap a 1 3", "malformed b", "overflow", "replay a", "lag a 1s"}
 	var d diary
-	sink := func() kvobserve.Sink { return &d }
-	call(kvobserve.Trace(sink, zmqsub.Trace{}))
+	sink := func() streams.Sink { return &d }
+	call(streams.Trace(sink, zmqsub.Trace{}))
 	if diff := cmp.Diff(told, d.got); diff != "" {
 		t.Error(diff)
 	}
 
 	d.got = nil
 	var own diary
-	call(kvobserve.Trace(sink, zmqsub.Trace{
+	call(streams.Trace(sink, zmqsub.Trace{
 		Transition: func(id string, from, to zmqsub.State, why string) { own.tell(id, " ", from, " ", to, " ", why) },
 		Gap:        own.Gap,
 		Malformed:  func(id string, err error) { own.tell(id, " ", err) },

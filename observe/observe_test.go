@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/observe"
+	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/strategy/lmcacheaware"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
@@ -63,7 +63,7 @@ func TestCause(t *testing.T) {
 		"timeout": {Err: fmt.Errorf("%w", context.DeadlineExceeded)}, "other": {Status: 404},
 	} {
 		check(t, o, observe.Cause(o), want)
-		if want != observe.Other && !slices.Contains(observe.Causes, want) {
+		if want != observe.Other && !slices.Contains(observe.Causes(), want) {
 			t.Errorf("%s is none of Causes", want)
 		}
 	}
@@ -76,7 +76,7 @@ func TestNoTarget(t *testing.T) {
 		"excluded": fmt.Errorf("%w", &router.NoTargetError{Offered: 2, Excluded: 2}), "error": errors.New("a text"),
 	} {
 		check(t, err, observe.NoTarget(err), want)
-		if !slices.Contains(observe.NoTargets, want) {
+		if !slices.Contains(observe.NoTargets(), want) {
 			t.Errorf("%s is none of NoTargets", want)
 		}
 	}

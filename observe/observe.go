@@ -1,6 +1,9 @@
-// Package observe has what the modules for metrics share: what a decision, an
-// outcome and an error count as, in words that are few and carry nothing of a
-// prompt.
+// Package observe names decisions, outcomes and errors for metrics: in few words,
+// of which none carries a part of a prompt.
+//
+// contrib/prometheus and contrib/otel are made with it, and a program with another
+// metrics library can be: the values fit labels, and Names and Targets bound their
+// number. It has no metrics of its own.
 package observe
 
 import (
@@ -17,9 +20,9 @@ import (
 // Other stands for every value beyond a bound.
 const Other = "other"
 
-// Reason returns r where it is a word in snake case of at most 64 bytes, "none"
-// where it is empty and Other where it is anything else: a strategy of the
-// user's own may have put a text there.
+// Reason returns r if it is a word in snake case of at most 64 bytes, "none" if it
+// is empty and Other if it is anything else: a strategy of the user's own may have
+// put a text there.
 func Reason(r router.Reason) string {
 	switch {
 	case r == "":
@@ -35,14 +38,14 @@ func Reason(r router.Reason) string {
 	return string(r)
 }
 
-// Spill reports whether the target that had the best claim was left because it
-// was overloaded.
+// Spill reports whether r means that the target with the best claim was passed over
+// because it was overloaded.
 func Spill(r router.Reason) bool {
 	return r == router.ReasonSpill || r == router.ReasonHashOverflow
 }
 
-// Fallback returns why a strategy could not decide by what it is made for, ""
-// where it could.
+// Fallback returns the cause why a strategy could not decide by the cache it is made
+// for, "" if it could.
 func Fallback(strategy string, r router.Reason) string {
 	switch {
 	case strings.HasPrefix(string(r), "no_tokens_"):
@@ -65,9 +68,9 @@ func Share(d router.Decision) (share float64, ok bool) {
 	return min(max(float64(d.Cached)/float64(d.Length), 0), 1), true
 }
 
-// Usage compares what was predicted with what engines report. It is safe for
-// concurrent use; the zero Usage is ready.
-type Usage struct{ told atomic.Bool }
+// Usage compares predicted cached tokens with those that engines report. It is safe
+// for concurrent use; the zero Usage is ready.
+type Usage struct{ reports atomic.Bool }
 
 // Judge returns the cached tokens that d predicted and those that the engine
 // reported in o. ok is false where one of them is not known. An engine that
@@ -79,8 +82,8 @@ func (u *Usage) Judge(d router.Decision, o router.Outcome) (predicted, reported 
 		return 0, 0, false
 	}
 	if o.CachedTokens > 0 {
-		u.told.Store(true)
-	} else if !u.told.Load() {
+		u.reports.Store(true)
+	} else if !u.reports.Load() {
 		return 0, 0, false
 	}
 	if d.Unit == router.Tokens {
@@ -104,14 +107,15 @@ func Code(status int) string {
 
 var classes = [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// Causes and NoTargets are what Cause and NoTarget return of what is to be
-// expected.
-var (
-	Causes    = []string{"connection", "timeout", "408", "429", "5xx"}
-	NoTargets = []string{"empty_fleet", "not_ready", "excluded", "error"}
-)
+// Causes returns the values of Cause that are to be expected. The slice is the
+// caller's.
+func Causes() []string { return []string{"connection", "timeout", "408", "429", "5xx"} }
 
-// Cause returns why an attempt failed that is made again elsewhere.
+// NoTargets returns the values of NoTarget that are to be expected. The slice is the
+// caller's.
+func NoTargets() []string { return []string{"empty_fleet", "not_ready", "excluded", "error"} }
+
+// Cause returns the cause of a failed attempt that is made again elsewhere.
 func Cause(o router.Outcome) string {
 	switch {
 	case o.Status == 408:
@@ -130,7 +134,7 @@ func Cause(o router.Outcome) string {
 	return "connection"
 }
 
-// NoTarget returns why no target was found.
+// NoTarget returns the cause of a Route's error.
 func NoTarget(err error) string {
 	var e *router.NoTargetError
 	switch {
@@ -183,7 +187,7 @@ func Missing(last, seq uint64) uint64 {
 	return min(seq-last-1, 1<<32)
 }
 
-// Target returns how a target's ID may be shown: a URL without user, password,
+// Target returns a target's ID as it may be shown: a URL without user, password,
 // query and fragment.
 func Target(id string) string {
 	scheme, rest, ok := strings.Cut(id, "://")

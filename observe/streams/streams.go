@@ -1,6 +1,5 @@
-// Package kvobserve tells one of the modules for metrics what a subscriber to KV
-// events tells.
-package kvobserve
+// Package streams counts the events of KV event streams for a metrics library.
+package streams
 
 import (
 	"time"
@@ -8,7 +7,10 @@ import (
 	"github.com/warmroute/router/kvindex/zmqsub"
 )
 
-// Sink counts what happens to streams. It is safe for concurrent use.
+// Sink counts the events of streams. It is safe for concurrent use. The arguments
+// are those of zmqsub.Trace: id is the target's, to the name of a stream's new state,
+// last and seq the sequence numbers before and after a gap, lag the age of a live
+// message when it was applied.
 type Sink interface {
 	Transition(to string)
 	Gap(id string, last, seq uint64)
@@ -18,7 +20,8 @@ type Sink interface {
 	Lag(id string, lag time.Duration)
 }
 
-// Trace returns hooks that tell what sink returns, and then call those of next.
+// Trace returns hooks that call the Sink that sink returns at the time, and then the
+// hooks of next, each of which may be nil.
 func Trace(sink func() Sink, next zmqsub.Trace) zmqsub.Trace {
 	t := next
 	t.Transition = func(id string, from, to zmqsub.State, why string) {
