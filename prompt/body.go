@@ -23,6 +23,7 @@ const (
 type parse struct {
 	jsonscan.Scanner
 	out, tmp []byte
+	in       []byte // a body that was written by FromValue
 	sections [sections]span
 
 	model, adapter, salt string

@@ -18,6 +18,7 @@
 package prompt
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -85,26 +86,28 @@ func FromRequest(path string, h http.Header, body []byte) (router.Prompt, error)
 }
 
 // FromChat is the function of this name with r's settings.
-func (r Parser) FromChat(body []byte) (router.Prompt, error) { return r.read(chat{}, nil, body) }
+func (r Parser) FromChat(body []byte) (router.Prompt, error) {
+	return r.read(chat{}, nil, body, nil, nil)
+}
 
 // FromCompletion is the function of this name with r's settings.
 func (r Parser) FromCompletion(body []byte) (router.Prompt, error) {
-	return r.read(completions{}, nil, body)
+	return r.read(completions{}, nil, body, nil, nil)
 }
 
 // FromResponses is the function of this name with r's settings.
 func (r Parser) FromResponses(body []byte) (router.Prompt, error) {
-	return r.read(responses{}, nil, body)
+	return r.read(responses{}, nil, body, nil, nil)
 }
 
 // FromMessages is the function of this name with r's settings.
 func (r Parser) FromMessages(body []byte) (router.Prompt, error) {
-	return r.read(messages{}, nil, body)
+	return r.read(messages{}, nil, body, nil, nil)
 }
 
 // FromEmbeddings is the function of this name with r's settings.
 func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
-	return r.read(embeddings{}, nil, body)
+	return r.read(embeddings{}, nil, body, nil, nil)
 }
 
 // FromRequest reads a request. path may have a prefix before and a query after
@@ -122,11 +125,16 @@ func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 //
 // The header x-rolter-vllm-token-ids, where it is not empty, goes to Tokens.
 func (r Parser) FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
+	return r.request(path, h, body, nil, nil)
+}
+
+// request does the work of FromRequest and FromValue. hard and soft are what was wrong with the body before.
+func (r Parser) request(path string, h http.Header, body []byte, hard, soft *Error) (router.Prompt, error) {
 	a := apiOf(path)
 	if h == nil {
 		h = http.Header{}
 	}
-	p, err := r.read(a, h, body)
+	p, err := r.read(a, h, body, hard, soft)
 	if a == nil {
 		if r.Unknown != nil {
 			r.Unknown(path, &Error{Kind: ErrUnknownPath})
@@ -148,30 +156,33 @@ var parses = sync.Pool{New: func() any { return new(parse) }}
 const maxKept = 4 << 20
 
 func (p *parse) release() {
-	out, tmp := p.out[:0], p.tmp[:0]
-	if cap(out) > maxKept {
-		out = nil
-	}
-	if cap(tmp) > maxKept {
-		tmp = nil
-	}
-	*p = parse{out: out, tmp: tmp}
+	*p = parse{out: kept(p.out), tmp: kept(p.tmp), in: kept(p.in)}
 	parses.Put(p)
 }
 
-// read does the work of all the functions. h is nil where there are no headers.
-func (r Parser) read(a api, h http.Header, body []byte) (router.Prompt, error) {
+func kept(b []byte) []byte {
+	if cap(b) > maxKept {
+		return nil
+	}
+	return b[:0]
+}
+
+// WithDefaults returns r with the default in place of each zero field that has one: MaxBody.
+func (r Parser) WithDefaults() Parser {
+	r.MaxBody = cmp.Or(r.MaxBody, DefaultMaxBody)
+	return r
+}
+
+// read does the work of all the functions. h is nil if there are no headers.
+func (r Parser) read(a api, h http.Header, body []byte, hard, soft *Error) (router.Prompt, error) {
 	p := parses.Get().(*parse)
 	defer p.release()
-	limit := r.MaxBody
-	if limit == 0 {
-		limit = DefaultMaxBody
-	}
-	var err *Error
-	if limit > 0 && len(body) > limit {
+	err := hard
+	if limit := r.WithDefaults().MaxBody; err == nil && limit > 0 && len(body) > limit {
 		err = &Error{Kind: ErrTooLarge, Offset: limit}
-	} else {
-		p.B = body
+	}
+	if err == nil {
+		p.B, p.soft = body, soft
 		p.body(a)
 		if err = p.hard; err == nil {
 			err = p.soft

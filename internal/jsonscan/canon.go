@@ -45,20 +45,22 @@ func (s *Scanner) AppendCanon(dst []byte) []byte {
 	}
 }
 
-// AppendQuoted appends text k, which has been made harmless, as a canonical
+// AppendQuoted appends text k, which has been made harmless or is UTF-8, as a canonical
 // string.
 func AppendQuoted(dst, k []byte) []byte {
 	dst = append(dst, '"')
-	lo := 0
-	for i, c := range k {
-		if c < ' ' || c == '"' || c == '\\' {
-			dst = append(dst, k[lo:i]...)
-			dst = appendQuotedRune(dst, rune(c))
-			lo = i + 1
+	for lo, i := 0, 0; ; lo = i {
+		i = plainRun(k, i)
+		for i < len(k) && k[i] >= Harmless {
+			i = plainRun(k, i+1)
 		}
+		dst = append(dst, k[lo:i]...)
+		if i == len(k) {
+			return append(dst, '"')
+		}
+		dst = appendQuotedRune(dst, rune(k[i]))
+		i++
 	}
-	dst = append(dst, k[lo:]...)
-	return append(dst, '"')
 }
 
 func appendQuotedRune(dst []byte, r rune) []byte {
