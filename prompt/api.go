@@ -122,6 +122,7 @@ type members struct {
 	list []member
 	in   jsonscan.Scanner // inside of the object
 	end  jsonscan.Scanner // behind it
+	work int              // bytes that scan has read so far
 }
 
 type member struct {
@@ -134,7 +135,6 @@ func (m *members) scan(b []byte) {
 	m.list = m.list[:0]
 	s := jsonscan.Scanner{B: b}
 	if s.Peek() != '{' {
-		s.Skip()
 		m.end = s
 		return
 	}
@@ -149,6 +149,7 @@ func (m *members) scan(b []byte) {
 		s.Skip()
 	}
 	m.end = s
+	m.work += s.I
 }
 
 // get returns a Scanner at the value of the member of this name that came last, one that reads nothing where there

@@ -189,6 +189,7 @@ func (p *parse) media() {
 	if d.n == 0 && p.Fault == 0 {
 		// No member we know: all of it is what it is.
 		end := p.Scanner
+		end.Ahead += end.I - at.I
 		p.Scanner = at
 		lo := len(p.out)
 		p.out = canon(&p.Scanner, p.out, ownedMarkers)

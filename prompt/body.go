@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/warmroute/router/internal/jsonscan"
@@ -128,6 +129,10 @@ func (p *parse) object(a api) {
 func (p *parse) array(elem func()) {
 	switch p.Peek() {
 	case '[':
+		if rest := len(p.B) - p.I; rest > maxKept {
+			// Growing by steps would allocate several times as much.
+			p.out = slices.Grow(p.out, rest+rest/8)
+		}
 		p.index = 0
 		for ok := p.FirstElem(); ok; ok = p.NextElem() {
 			if elem(); p.Fault != 0 {

@@ -21,6 +21,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -38,7 +39,8 @@ const MaxDepth = jsonscan.MaxDepth
 // Parser reads requests. The zero Parser is ready to use. Its methods are safe
 // for concurrent use and change nothing; its fields are set before the first
 // call. None of its results refers to the caller's body, which may be reused at
-// once.
+// once. Reading allocates at most 4 bytes for each byte of a body, plus 64 KiB, whatever is in it, of which the prompt
+// keeps its text (about the body's length) or its ids (4 bytes each).
 type Parser struct {
 	// Tenant names whose request it is, so that equal session keys of two
 	// tenants are two sessions: for example a hash of the Authorization header.
@@ -242,7 +244,7 @@ func (p *parse) text(limit int) string {
 	}
 	b := p.out[max(at-n, 0):at]
 	if !joined {
-		t := p.tmp[:0]
+		t := slices.Grow(p.tmp[:0], n)
 		for _, s := range p.sections {
 			if !s.empty() {
 				t = append(t, p.out[s.lo:s.hi]...)

@@ -15,7 +15,7 @@ type Reader struct {
 	lost  bool   // a part of line or data was dropped
 	hasCR bool   // the last byte was a CR, so a LF that follows ends no further line
 
-	looked int // bytes that were searched or copied, for tests
+	looked int // bytes that were searched or copied
 }
 
 // Write takes the next bytes of the stream, cut anywhere, and calls event for each event that ends in them. Of data,
@@ -110,6 +110,9 @@ func (r *Reader) take(line []byte, event func([]byte, bool)) {
 	r.data = append(r.data, v...)
 	r.looked += len(v)
 }
+
+// Work returns how many bytes were searched or copied so far, which is linear in what was written.
+func (r *Reader) Work() int { return r.looked }
 
 // Held returns the data of the event that has not ended, with the part of its last line that has come: what a caller
 // whose rest is called for the first time has been given nothing of.

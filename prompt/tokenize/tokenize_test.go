@@ -623,7 +623,7 @@ func TestConfig(t *testing.T) {
 	targets := func() []string { return nil }
 	for field, c := range map[string]Config{
 		"Targets": {}, "Timeout": {Targets: targets, Timeout: -1}, "Concurrent": {Targets: targets, Concurrent: -1},
-		"MaxBody": {Targets: targets, MaxBody: -1}, "MaxReply": {Targets: targets, MaxReply: 1 << 31}, "MinBackoff": {Targets: targets, MinBackoff: -1},
+		"MaxBody": {Targets: targets, MaxBody: -1}, "MaxReply": {Targets: targets, MaxReply: 1<<30 + 1}, "MinBackoff": {Targets: targets, MinBackoff: -1},
 		"MaxBackoff": {Targets: targets, MinBackoff: 2, MaxBackoff: 1}, "Egress": {Targets: targets, Egress: egress.Policy{AllowHosts: []string{"a b"}}},
 	} {
 		_, err := New(c)
