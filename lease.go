@@ -19,6 +19,7 @@ type Lease struct {
 	decision Decision
 	flight   Flight
 	attempt  attempt
+	prepared any  // of a Preparer, until it picks
 	sent     bool // Sent was recorded
 
 	mu      sync.Mutex // serialises Record for this decision
@@ -77,8 +78,12 @@ func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
 // choose is the fleet's Choose. Where the fleet counts nothing of what was
 // picked, nothing was sent after all.
 func (l *Lease) choose(pick func([]Target) (Decision, error)) (d Decision, f Flight, err error) {
+	if p := l.router.preparer; p != nil && !l.attempt.assigned {
+		l.prepared = p.Prepare(l.ctx, l.decision.Prompt)
+	}
 	err = errNotCounted
 	defer func() { // deferred: the fleet is not ours, and may panic
+		l.prepared = nil // also if nothing was picked
 		if err != nil && l.sent {
 			l.router.strategy.Record(l.decision, Outcome{Stage: Failed, Err: err})
 		}

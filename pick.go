@@ -7,13 +7,21 @@ import (
 	"slices"
 )
 
-// pick lets the strategy choose and holds it to what it was offered.
-func (r *Router) pick(ctx context.Context, p Prompt, targets []Target, exclude []string) (Decision, error) {
+// pick lets the strategy choose for l and holds it to the targets that were offered.
+func (r *Router) pick(l *Lease, targets []Target) (Decision, error) {
+	exclude := l.attempt.exclude
 	offered, ok := r.open(r.kept(targets, exclude))
 	if !ok {
 		return Decision{}, r.noTarget(targets, exclude)
 	}
-	d, err := r.strategy.Pick(ctx, p, offered)
+	var d Decision
+	var err error
+	if r.preparer == nil {
+		d, err = r.strategy.Pick(l.ctx, l.decision.Prompt, offered)
+	} else {
+		d, err = r.preparer.PickPrepared(l.ctx, l.decision.Prompt, offered, l.prepared)
+	}
+	l.prepared = nil
 	if e, ok := err.(*NoTargetError); ok || err == ErrNoTarget {
 		// The strategy could count only what it was offered.
 		none := r.noTarget(targets, exclude)

@@ -23,6 +23,7 @@ type Router struct {
 // core is shared by a Router, those that Among made of it, and their leases.
 type core struct {
 	strategy Strategy
+	preparer Preparer // strategy, if it is one
 	fleet    Fleet
 	opts     Options
 }
@@ -33,6 +34,7 @@ type core struct {
 // starts no goroutine and needs no closing.
 func New(s Strategy, f Fleet, o Options) *Router {
 	c := &core{strategy: s, fleet: f, opts: o.WithDefaults()}
+	c.preparer, _ = s.(Preparer)
 	c.forgetWithFleet()
 	return &Router{core: c}
 }
@@ -94,7 +96,7 @@ func (r *Router) lease(ctx context.Context, p Prompt, a attempt) (*Lease, error)
 	l := &Lease{router: r, ctx: ctx, attempt: a}
 	l.decision.Prompt = p
 	return l.open(func(targets []Target) (Decision, error) {
-		return l.sending(r.pick(ctx, p, targets, a.exclude))
+		return l.sending(r.pick(l, targets))
 	})
 }
 

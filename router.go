@@ -148,6 +148,22 @@ type Explainer interface {
 	Explain(ctx context.Context, p Prompt, targets []Target, dst []Candidate) []Candidate
 }
 
+// Preparer is an optional part of a Strategy: a Pick in two steps, of which a
+// Router takes the first before it asks its fleet to choose. So requests match their
+// prompts beside each other, and a fleet is locked only while one of its targets is
+// chosen and counted.
+type Preparer interface {
+	// Prepare does the part of Pick that needs the prompt alone. It changes nothing
+	// that another call can see. The result is passed to one PickPrepared, or to
+	// none if the fleet has nothing to offer; nil is allowed.
+	Prepare(ctx context.Context, p Prompt) (prepared any)
+	// PickPrepared is Pick for a prompt that was prepared: it decides by the loads
+	// and states of targets as they are now. Its match may lack requests that were
+	// sent after Prepare. prepared is a result of Prepare for the same prompt, or
+	// nil: then it is Pick.
+	PickPrepared(ctx context.Context, p Prompt, targets []Target, prepared any) (Decision, error)
+}
+
 // Forgetter is an optional part of a Strategy.
 type Forgetter interface {
 	// Forget tells that the target with this ID is gone, or its cache is.

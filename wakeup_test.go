@@ -77,8 +77,12 @@ func TestWait(t *testing.T) {
 			}
 			time.AfterFunc(time.Hour, func() { f.set(ready("b")...) })
 		}, nil, 2 * time.Hour, true},
-		"as long as that":            {30 * time.Minute, newScaled(cooling), func(f *scaled) { f.set(ready("a")...) }, nil, 30 * time.Minute, false},
-		"until it should be back":    {24 * time.Hour, &scaled{pool: newPool(cooling), mute: true, in: 7 * time.Minute}, func(f *scaled) { f.targets = ready("a") }, nil, 63 * time.Minute, true},
+		"as long as that": {30 * time.Minute, newScaled(cooling), func(f *scaled) { f.set(ready("a")...) }, nil, 30 * time.Minute, false},
+		"until it should be back": {24 * time.Hour, &scaled{pool: newPool(cooling), mute: true, in: 7 * time.Minute}, func(f *scaled) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.targets = ready("a")
+		}, nil, 63 * time.Minute, true},
 		"not where nobody would say": {24 * time.Hour, &scaled{pool: newPool(cooling), mute: true}, nil, nil, 0, false},
 		"as long as the client does": {24 * time.Hour, newScaled(), nil, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(ctx, time.Minute, errGone)

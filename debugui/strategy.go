@@ -90,15 +90,25 @@ func Unwrap(s router.Strategy) router.Strategy {
 }
 
 func (e *explained) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return e.PickPrepared(ctx, p, targets, nil)
+}
+
+func (e *explained) PickPrepared(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+	pick := e.Strategy.Pick
+	if x, ok := e.Strategy.(router.Preparer); ok {
+		pick = func(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+			return x.PickPrepared(ctx, p, targets, prepared)
+		}
+	}
 	now := time.Now()
 	if !e.page.open(now) {
-		return e.Strategy.Pick(ctx, p, targets)
+		return pick(ctx, p, targets)
 	}
 	var cs []router.Candidate
 	if e.page.sample.take(now) {
 		cs = e.look(ctx, p, targets)
 	}
-	d, err := e.Strategy.Pick(ctx, p, targets)
+	d, err := pick(ctx, p, targets)
 	if err != nil {
 		return d, err
 	}
@@ -113,6 +123,14 @@ func (e *explained) Pick(ctx context.Context, p router.Prompt, targets []router.
 		e.room.Store(&cs)
 	}
 	return d, nil
+}
+
+// Prepare is the strategy's own, where it has one.
+func (e *explained) Prepare(ctx context.Context, p router.Prompt) any {
+	if x, ok := e.Strategy.(router.Preparer); ok {
+		return x.Prepare(ctx, p)
+	}
+	return nil
 }
 
 func (e *explained) look(ctx context.Context, p router.Prompt, targets []router.Target) []router.Candidate {

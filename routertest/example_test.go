@@ -31,5 +31,6 @@ func ExampleLaws() {
 	// ranked
 	// quiet
 	// forgets
+	// prepared
 	// storm
 }

@@ -155,6 +155,8 @@ type lens struct {
 	offer  func(st step) []router.Target
 	before func(s router.Strategy, st step, targets []router.Target)
 	after  func(targets []router.Target)
+	// pick is called in place of Pick.
+	pick func(s router.Strategy, st step, targets []router.Target) (router.Decision, error)
 	// record is called in place of Record, for what is recorded and for what is
 	// not because the step has no Sent.
 	record func(s router.Strategy, st step, d router.Decision, o router.Outcome)
@@ -204,7 +206,11 @@ func play(s router.Strategy, steps []step, l lens) []result {
 		if l.before != nil {
 			l.before(s, st, targets)
 		}
-		d, err := s.Pick(context.Background(), st.prompt, targets)
+		pick := l.pick
+		if pick == nil {
+			pick = pickPlain
+		}
+		d, err := pick(s, st, targets)
 		if l.after != nil {
 			l.after(targets)
 		}
@@ -217,6 +223,10 @@ func play(s router.Strategy, steps []step, l lens) []result {
 	}
 	settle(math.MaxInt)
 	return results
+}
+
+func pickPlain(s router.Strategy, st step, targets []router.Target) (router.Decision, error) {
+	return s.Pick(context.Background(), st.prompt, targets)
 }
 
 // same plays histories of every kind through two equal strategies, one of them

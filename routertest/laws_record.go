@@ -166,6 +166,51 @@ func (k *kit) quiet() {
 	})
 }
 
+// prepared compares Pick with Prepare and PickPrepared, of which every fourth has
+// nothing that was prepared, and lets results of Prepare grow old.
+func (k *kit) prepared() {
+	k.r.Helper()
+	ctx := context.Background()
+	n := 0
+	k.same("Prepare", noLens, func(uint64) lens {
+		return lens{pick: func(s router.Strategy, st step, targets []router.Target) (router.Decision, error) {
+			x := s.(router.Preparer)
+			var prepared any
+			if n++; n%4 > 0 {
+				prepared = x.Prepare(ctx, st.prompt)
+			}
+			return x.PickPrepared(ctx, st.prompt, targets, prepared)
+		}}
+	})
+	// What was prepared before others were sent, ended or forgotten is as valid.
+	for seed := range uint64(8) {
+		rng := k.rng(seed + 4000)
+		s := k.new(k.rand(seed))
+		x := s.(router.Preparer)
+		forgotten := make(map[string]bool)
+		for i, st := range k.history(seed, 60, kind(seed%4)) {
+			prepared := x.Prepare(ctx, st.prompt)
+			play(s, k.history(seed+uint64(100*i), rng.IntN(4), kind(seed%4)), lens{})
+			clear(forgotten)
+			if f, ok := s.(router.Forgetter); ok && rng.IntN(4) == 0 && len(st.targets) > 0 {
+				id := st.targets[rng.IntN(len(st.targets))].ID
+				f.Forget(id)
+				forgotten[id] = true
+			}
+			d, err := x.PickPrepared(ctx, st.prompt, st.targets, prepared)
+			if bad := valid(st.prompt, st.targets, d, err); bad != "" {
+				k.failf("history %d, pick %d of a prompt that was prepared: %s", seed, i+1, bad)
+			}
+			if err == nil && forgotten[d.Target.ID] && d.Cached > 0 {
+				k.failf("%d cached on a target that was forgotten after Prepare", d.Cached)
+			}
+			if err == nil && st.sent {
+				s.Record(d, router.Outcome{Stage: router.Sent})
+			}
+		}
+	}
+}
+
 // forgets tells every target of every prompt, then forgets one of them.
 func (k *kit) forgets() {
 	for seed := range uint64(4) {

@@ -60,6 +60,7 @@ const (
 	scoresOther    bug = "scores the worst best"
 	explainsOther  bug = "explains another choice"
 	drawsToExplain bug = "draws while it explains"
+	preparesOther  bug = "picks another if it prepared"
 	forgetsNothing bug = "forgets nothing"
 	forgetsAll     bug = "forgets all"
 )
@@ -184,6 +185,20 @@ func (n *naive) Pick(ctx context.Context, p router.Prompt, ts []router.Target) (
 		d.Prompt.Session = ""
 	}
 	return d, nil
+}
+
+func (n *naive) Prepare(context.Context, router.Prompt) any {
+	if n.bug == preparesOther {
+		return n
+	}
+	return nil
+}
+
+func (n *naive) PickPrepared(ctx context.Context, p router.Prompt, ts []router.Target, prepared any) (router.Decision, error) {
+	if prepared != nil && len(ts) > 1 {
+		ts = ts[:len(ts)-1]
+	}
+	return n.Pick(ctx, p, ts)
 }
 
 // compare is below 0 where i is better than j.

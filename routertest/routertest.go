@@ -96,6 +96,9 @@ const (
 	// Forgets (of a Forgetter): nothing is believed cached on a target after
 	// Forget, and unknown IDs do no harm.
 	Forgets Law = "forgets"
+	// Prepared (of a Preparer): Prepare and PickPrepared decide as Pick does, and
+	// what was prepared before other requests were sent, ended or forgotten is valid.
+	Prepared Law = "prepared"
 	// Storm: all of it at once, from many goroutines, without a data race.
 	Storm Law = "storm"
 )
@@ -108,6 +111,7 @@ type law struct {
 
 func explains(s router.Strategy) bool { _, ok := s.(router.Explainer); return ok }
 func forgets(s router.Strategy) bool  { _, ok := s.(router.Forgetter); return ok }
+func prepares(s router.Strategy) bool { _, ok := s.(router.Preparer); return ok }
 
 var laws = []law{
 	{Offered, nil, (*kit).offered},
@@ -128,6 +132,7 @@ var laws = []law{
 	{Ranked, explains, (*kit).ranked},
 	{Quiet, explains, (*kit).quiet},
 	{Forgets, forgets, (*kit).forgets},
+	{Prepared, prepares, (*kit).prepared},
 	{Storm, nil, (*kit).storm},
 }
 

@@ -50,6 +50,7 @@ func TestFaultsAreCaught(t *testing.T) {
 		{drawsToExplain, routertest.Quiet},
 		{forgetsNothing, routertest.Forgets},
 		{forgetsAll, routertest.Forgets},
+		{preparesOther, routertest.Prepared},
 		{overcounts, routertest.Storm},
 	} {
 		t.Run(string(c.law)+"/"+string(c.bug), func(t *testing.T) {

@@ -51,7 +51,14 @@ func (k *kit) gust(s router.Strategy, g uint64, rounds int, shared []router.Targ
 		if g%2 == 0 {
 			targets = shared
 		}
-		d, err := s.Pick(ctx, st.prompt, targets)
+		pick := s.Pick
+		if x, ok := s.(router.Preparer); ok && i%2 == 0 {
+			prepared := x.Prepare(ctx, st.prompt)
+			pick = func(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+				return x.PickPrepared(ctx, p, targets, prepared)
+			}
+		}
+		d, err := pick(ctx, st.prompt, targets)
 		if bad := valid(st.prompt, targets, d, err); bad != "" {
 			return fmt.Sprintf("pick %d of a storm: %s", i+1, bad)
 		}

@@ -1,6 +1,10 @@
 package trie
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/warmroute/router/internal/prefix"
+)
 
 // node is a run of text below a parent. A root, one for each scope, has none.
 // holders counts, held lists or names who holds it (holders.go); every holder has
@@ -68,7 +72,7 @@ func (t *Trie) put(root uint32, text string, s uint16) uint32 {
 		if c == 0 {
 			rest = rest[:min(len(rest), window-depth%window)]
 			c = t.grow(n, rest)
-		} else if k := commonPrefix(t.run(t.nodes.at(c)), rest); k < int(t.nodes.at(c).size) {
+		} else if k := prefix.Common(t.run(t.nodes.at(c)), rest); k < int(t.nodes.at(c).size) {
 			c = t.split(c, k)
 		}
 		nd := t.nodes.at(c)

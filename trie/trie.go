@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router/internal/idmemo"
+	"github.com/warmroute/router/internal/prefix"
 )
 
 // Stats is the size of a Trie. What a forgotten target held counts until it is
@@ -126,7 +127,7 @@ func (t *Trie) match(root uint32, text string, index []int32, cached []int) {
 		if last != nil && nd.holders != last.holders { // a subset of equal size is the same set
 			t.emit(last, index, cached, depth)
 		}
-		k := commonPrefix(t.run(nd), text[depth:])
+		k := prefix.Common(t.run(nd), text[depth:])
 		depth += k
 		n, last = c, nd
 		if k < int(nd.size) {

@@ -262,31 +262,6 @@ func TestTooManyTargets(t *testing.T) {
 	tr.verify(t)
 }
 
-func TestCommonPrefix(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for range 20_000 {
-		n := r.IntN(40)
-		if r.IntN(4) == 0 {
-			n = r.IntN(20_000)
-		}
-		a := make([]byte, n)
-		for i := range a {
-			a[i] = byte(r.IntN(2))
-		}
-		b := append([]byte(nil), a[:r.IntN(n+1)]...)
-		for range r.IntN(5) {
-			b = append(b, byte(r.IntN(2)))
-		}
-		want := 0
-		for want < len(a) && want < len(b) && a[want] == b[want] {
-			want++
-		}
-		if got := commonPrefix(string(a), string(b)); got != want {
-			t.Fatalf("commonPrefix of %d and %d bytes = %d, want %d", len(a), len(b), got, want)
-		}
-	}
-}
-
 func TestMatchAllocatesNothing(t *testing.T) {
 	tr := mustNew(t, Config{})
 	ids := make([]string, 64)

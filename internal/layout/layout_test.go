@@ -62,7 +62,7 @@ type rule struct {
 // rules are asked in order; the first whose pattern fits decides.
 var rules = []rule{
 	{".", nil},
-	{"trie", []string{"internal/idmemo"}},
+	{"trie", []string{"internal/idmemo", "internal/prefix"}},
 	{"prompt", []string{"internal/jsonscan", "internal/sse"}},
 	{"prompt/tokenmemo", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/sse"}},
 	{"prompt/tokenize", []string{"prompt/tokenmemo", "egress", "internal/configerr", "internal/jsonscan", "internal/rendezvous"}},
@@ -84,7 +84,7 @@ var rules = []rule{
 	{"config/file", []string{"egress", "kvindex", "lmcache", "loadview", "strategy/*", "trie"}},
 	{"config", []string{"config/file", "egress", "kvindex", "lmcache", "loadview", "strategy/pipeline", "trie"}},
 	{"internal/configerr", []string{"trie"}},
-	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "trie"}},
+	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "internal/prefix", "trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
 	{"observe", nil},
 	{"observe/streams", []string{"kvindex/zmqsub"}},

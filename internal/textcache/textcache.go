@@ -4,6 +4,7 @@ package textcache
 
 import (
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/warmroute/router"
@@ -20,6 +21,9 @@ type Cache struct {
 	mu      sync.RWMutex // for writing in Forget: each Record is before it or after it
 	byHand  ledger
 	forgets forgetlog.Log
+
+	offered atomic.Pointer[[]string] // the IDs that Prepare matches
+	recent  recent
 }
 
 // New returns a Cache over t.
@@ -97,15 +101,30 @@ type Targets struct {
 	IDs    []string
 	Cached []int // leading bytes of the prompt that it has been sent, of whole tokens only
 	Warmed []int // prompts recorded for it
+
+	prepared  prepared
+	at, moved []int // scratch
 }
 
-// Look fills t, but for Warmed, for a prompt with key k.
+// Look fills t, but for Warmed, for a prompt with key k. If t was prepared for the
+// prompt, it is not matched again unless it must be.
 func (c *Cache) Look(k *Key, targets []router.Target, t *Targets) {
 	t.IDs = t.IDs[:0]
 	for i := range targets {
 		t.IDs = append(t.IDs, targets[i].ID)
 	}
-	t.Cached = c.trie.Match(k.scope, k.text, t.IDs, t.Cached)
+	if t.prepared.ids == nil || !c.reuse(t) {
+		if t.prepared.is {
+			c.learn(t)
+		}
+		t.Cached = c.trie.Match(k.scope, k.text, t.IDs, t.Cached)
+	}
+	t.Release()
+	t.wholeTokens(k)
+}
+
+// wholeTokens leaves no part of a token in t.Cached.
+func (t *Targets) wholeTokens(k *Key) {
 	if k.unit == router.Tokens {
 		for i, n := range t.Cached {
 			t.Cached[i] = n - n%TokenSize
@@ -143,7 +162,7 @@ func (c *Cache) Record(d *router.Decision, m *Memo, o *router.Outcome) router.St
 	switch {
 	case stage == router.Sent:
 		m.mark = c.forgets.Mark()
-		c.trie.Insert(m.key.scope, m.key.text, d.Target.ID)
+		c.insert(&m.key, d.Target.ID)
 	case stage.Final() && !c.forgets.Forgotten(d.Target.ID, m.mark):
 		c.settle(&m.key, d.Target.ID, m.TakenBack(), o)
 	}
@@ -161,10 +180,15 @@ func (c *Cache) recordByHand(d *router.Decision, o *router.Outcome) {
 	ended, token := c.byHand.record(h, d.Target.ID, o.Stage)
 	switch {
 	case o.Stage == router.Sent:
-		c.trie.Insert(k.scope, k.text, d.Target.ID)
+		c.insert(&k, d.Target.ID)
 	case ended:
 		c.settle(&k, d.Target.ID, o.Stage == router.Failed && !token && !o.SawToken(), o)
 	}
+}
+
+func (c *Cache) insert(k *Key, id string) {
+	c.trie.Insert(k.scope, k.text, id)
+	c.recent.add(k, id)
 }
 
 // settle learns from the end of a request that was recorded as sent.
@@ -172,6 +196,7 @@ func (c *Cache) settle(k *Key, id string, takenBack bool, o *router.Outcome) {
 	switch {
 	case takenBack:
 		c.trie.Remove(k.scope, k.text, id)
+		c.recent.lose()
 	case o.Reply != "" && k.unit == router.Bytes && k.text != "":
 		c.trie.Extend(k.scope, k.text, o.Reply, id)
 	}
@@ -184,4 +209,6 @@ func (c *Cache) Forget(id string) {
 	c.forgets.Forget(id)
 	c.byHand.forget(id)
 	c.trie.Forget(id)
+	c.recent.lose()
+	c.offered.Store(nil) // it may be gone
 }

@@ -103,6 +103,7 @@ var (
 	_ router.Strategy  = (*Strategy)(nil)
 	_ router.Explainer = (*Strategy)(nil)
 	_ router.Forgetter = (*Strategy)(nil)
+	_ router.Preparer  = (*Strategy)(nil)
 )
 
 // New returns a Strategy that has seen nothing yet. The error is a
@@ -131,7 +132,7 @@ type view struct {
 }
 
 func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcache.Targets) view {
-	v := view{Summary: strategy.Scan(targets), Targets: room, key: textcache.KeyOf(p)}
+	v := view{Summary: strategy.Scan(targets), Targets: room, key: room.KeyOf(p)}
 	s.cache.Look(&v.key, targets, room)
 	for i := range targets {
 		if targets[i].State == router.Ready {
@@ -203,8 +204,24 @@ func (r *rank) compare(o *rank) int {
 // Pick chooses a target. It draws one random number a call where a target is
 // Ready. It allocates the Memo alone, but for prompts with a scope that is not
 // their Model and for Tokens, whose key in the trie is made each time.
-func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return s.PickPrepared(ctx, p, targets, nil)
+}
+
+// Prepare matches p with the targets that were offered lately.
+func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 	room := s.scratch.Get().(*textcache.Targets)
+	s.cache.Prepare(&p, room)
+	return room
+}
+
+// PickPrepared is Pick for a prompt that Prepare has matched. It takes in the prompts
+// that were sent since.
+func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+	room, ok := prepared.(*textcache.Targets)
+	if !ok {
+		room = s.scratch.Get().(*textcache.Targets)
+	}
 	defer s.scratch.Put(room)
 	v := s.look(&p, targets, room)
 	if v.Ready == 0 {

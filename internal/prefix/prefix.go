@@ -1,11 +1,12 @@
-package trie
+// Package prefix compares the beginnings of long texts.
+package prefix
 
 import "math/bits"
 
-// commonPrefix returns the length of the longest common prefix of a and b.
+// Common returns the length of the longest common prefix of a and b.
 // String equality runs at the speed of memcmp but does not say where it failed,
 // so it is asked for blocks first and then for halves of the one that differs.
-func commonPrefix(a, b string) int {
+func Common(a, b string) int {
 	const block = 4096
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
