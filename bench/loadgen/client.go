@@ -33,8 +33,8 @@ func NewClient(url string, w *workload.Workload) *Client {
 // Close closes the connections that are idle.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Send sends r. A reply that is not what an engine of this package writes, whole
-// and with status 200, is an error.
+// Send sends r. A reply other than one of this package's engines, whole and with
+// status 200, is an error.
 func (c *Client) Send(ctx context.Context, r workload.Request) (Reply, error) {
 	buf, _ := c.pool.Get().(*[]byte)
 	if buf == nil {
@@ -77,7 +77,7 @@ func (c *Client) Send(ctx context.Context, r workload.Request) (Reply, error) {
 		return Reply{}, fmt.Errorf("loadgen: status %d: %.200s", resp.StatusCode, reply)
 	}
 	// The transport reads a request until the server has answered, so the buffer
-	// is free only where the reply has come whole.
+	// is free only after the whole reply.
 	*buf = body
 	c.pool.Put(buf)
 	engine, seq, ok := parseID(string(reply))

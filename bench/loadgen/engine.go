@@ -13,13 +13,14 @@ import (
 	"time"
 )
 
-// maxBody bounds what an engine reads of a request and a client of a reply.
+// maxBody bounds the part of a request that an engine reads, and of a reply that a
+// client reads.
 const maxBody = 16 << 20
 
 // EngineConfig describes engines that cost as little as an engine can: they read
-// a request, look at none of it but whether it wants a stream, wait, and answer
-// with a fixed text. The reply's id tells which engine sent it and how many
-// requests its fleet had received by then; that survives any router.
+// a request, look only for a stream flag, wait, and answer with a fixed text.
+// The reply's id contains the engine and the number of requests that its fleet
+// had received; it survives any router.
 type EngineConfig struct {
 	Delay  time.Duration // before the answer
 	Events int           // of text in a streamed reply, sent in one write; 0 means 16
@@ -65,7 +66,7 @@ func (e *Engines) Close() error {
 // handler serves engine i.
 func (e *Engines) handler(i int, c EngineConfig) http.Handler {
 	const word = "word "
-	var events strings.Builder // what follows the id in each event, from the second on
+	var events strings.Builder // the part after the id in each event, from the second on
 	for range c.Events {
 		fmt.Fprintf(&events, "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q}}]}\n\n", word)
 	}
@@ -87,8 +88,8 @@ func (e *Engines) handler(i int, c EngineConfig) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		// The order of receipt is that in which requests were read whole: what a
-		// later one finds in the cache cannot have been read after it.
+		// The order of receipt is that in which requests were read whole: a
+		// later one cannot find in the cache a request that was read after it.
 		id := engineID(i, e.seq.Add(1))
 		if c.Delay > 0 && !wait(r.Context(), c.Delay) {
 			return

@@ -12,8 +12,8 @@ import (
 type Verdict struct {
 	Requests []int // of each engine
 	// Cached is the share of prompt bytes that the engine they went to had been
-	// sent before, as the leading part of another prompt. What an engine wrote
-	// itself counts only once it is sent back.
+	// sent before, as the leading part of another prompt. An engine's own reply
+	// counts only after it is sent back.
 	Cached float64
 	// Ideal is Cached for one engine that gets all requests in the same order and
 	// forgets nothing.
@@ -21,22 +21,22 @@ type Verdict struct {
 	// MaxOverMean is the greatest number of requests of an engine over the mean.
 	MaxOverMean float64
 	// Stayed is the share of later turns that went to the engine of the turn
-	// before; 1 where there are none.
+	// before; 1 if there are none.
 	Stayed float64
 	// Openings is the number of engines to which the first request of each
-	// different system prompt went: 1 where all of them went to one.
+	// different system prompt was sent: 1 if all were sent to one.
 	Openings int
 }
 
-// Judge judges where sent went in a fleet of the given number of engines.
+// Judge judges the routing of sent in a fleet of the given number of engines.
 func Judge(w *workload.Workload, sent []Sent, engines int) Verdict {
 	texts := make([]string, len(w.Conversations)) // the last request's
 	ends := make([][]int, len(w.Conversations))   // of each turn's prompt in it
 	for i, c := range w.Conversations {
 		var b []byte
 		for j, m := range c.Messages[:len(c.Messages)-1] {
-			// A message begins where the last one ends and with its role, as in the
-			// template of a model; the mark occurs in no text.
+			// A message begins at the end of the last one, with its role, as in the
+			// template of a model; no text contains the mark.
 			b = append(b, 0, m.Role[0])
 			b = append(b, m.Content...)
 			if j%2 == 1 {

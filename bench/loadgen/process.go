@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// Process is a router, or engines, in a process of its own, so that what it
-// costs is not mixed with what driving it costs.
+// Process is a router, or engines, in a separate process, so that its cost is
+// separate from the cost of driving it.
 type Process struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	exited chan struct{}
-	tail   Tail // the end of what it wrote to standard error
+	tail   Tail // the end of its standard error
 }
 
 // Start starts the program name with args. Stop ends it.
@@ -44,7 +44,7 @@ func start(name string, args []string, pipe bool) (*Process, io.Reader, error) {
 			return nil, nil, err
 		}
 	}
-	// Held open: a program that reads it can tell when this process is gone.
+	// Kept open: a program that reads it sees the end of this process.
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, nil, err
 	}
@@ -58,7 +58,8 @@ func start(name string, args []string, pipe bool) (*Process, io.Reader, error) {
 	return p, out, nil
 }
 
-// Stop asks the process to end and kills it where it has not after five seconds.
+// Stop sends the process a signal to end, and kills it if it has not ended after five
+// seconds.
 func (p *Process) Stop() {
 	p.stdin.Close()
 	p.cmd.Process.Signal(syscall.SIGTERM)
@@ -70,8 +71,8 @@ func (p *Process) Stop() {
 	}
 }
 
-// Await waits until url answers with status 200. The error holds what the
-// process wrote to standard error where it ended instead.
+// Await waits until url answers with status 200. If it ended instead, the error
+// contains its standard error.
 func (p *Process) Await(ctx context.Context, url string) error {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -1,7 +1,7 @@
 // Package loadgen drives a workload in a closed loop, over HTTP on the loopback
-// interface or against anything else that takes requests, and judges where its
-// requests went. It is bounded: a fixed list of requests, a fixed number of
-// clients, and a context.
+// interface or against anything else that takes requests, and judges the
+// routing of its requests. It is bounded: a fixed list of requests, a fixed
+// number of clients, and a context.
 package loadgen
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/warmroute/router/internal/workload"
 )
 
-// Reply is what became of one request.
+// Reply is the outcome of one request.
 type Reply struct {
 	// Engine is the index of the engine that served it.
 	Engine int
@@ -36,8 +36,8 @@ type Sent struct {
 
 // Run sends requests with the given number of clients and returns them in the
 // order in which they were sent. Each client takes the next request as soon as
-// its last one was answered, and waits where that is a turn of a conversation
-// whose turn before is still being answered. The first error, or ctx, ends it.
+// its last one was answered, and waits if the previous turn of the same
+// conversation is still being answered. The first error, or ctx, ends it.
 func Run(ctx context.Context, requests []workload.Request, clients int, send func(context.Context, workload.Request) (Reply, error)) ([]Sent, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

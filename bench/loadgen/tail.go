@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Tail is a writer that keeps the last 4 KiB of what was written. The zero Tail is
+// Tail is a writer that keeps the last 4 KiB written to it. The zero Tail is
 // empty; it is safe for concurrent use.
 type Tail struct {
 	mu sync.Mutex
@@ -23,7 +23,7 @@ func (t *Tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String returns what is kept, without space around it.
+// String returns the kept text, without space around it.
 func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

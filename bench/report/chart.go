@@ -24,7 +24,7 @@ type text struct {
 	S     string
 }
 
-// series is what one policy looks like.
+// series is the appearance of one policy.
 type series struct {
 	*policy
 	Band, Line string
@@ -39,13 +39,13 @@ type mark struct {
 
 func label(class string, x, y float64, s string) text { return text{class, num(x), num(y), s} }
 
-// frame is the room that a chart has. Each is drawn for a wide and for a narrow
+// frame is the space of a chart. Each is drawn for a wide and for a narrow
 // page, so that its text stays as large as the page's.
 type frame struct {
 	class                string
 	w, h                 float64
 	left, right, top     float64
-	bottom, font, labels float64 // labels is the room for the names of the policies
+	bottom, font, labels float64 // labels is the space for the names of the policies
 }
 
 var frames = []frame{
@@ -84,7 +84,7 @@ type lines struct {
 	ticks                           []tick // of the x axis
 	lines                           []line
 	references                      []reference
-	logX, mayLog                    bool // mayLog: the y axis is logarithmic where the values need it
+	logX, mayLog                    bool // mayLog: the y axis is logarithmic if the values need it
 	near                            bool // the y axis need not begin at 0
 }
 
@@ -221,7 +221,7 @@ func (p *lines) scaleY(a, b float64) scale {
 	return s
 }
 
-// scale maps from..to to a..b, and what lies outside to the nearer end.
+// scale maps from..to to a..b, and values outside to the nearer end.
 type scale struct {
 	from, to, a, b float64
 	log            bool
@@ -275,7 +275,7 @@ func (s scale) ticks() []float64 {
 	return out
 }
 
-// end is where a line ends, and where its name goes.
+// end is the point where a line ends and its name is written.
 type end struct {
 	name     string
 	from     float64 // x
@@ -288,7 +288,8 @@ type end struct {
 // spread moves the names apart as little as it can, within top..bottom.
 func spread(ends []end, top, bottom, gap float64) {
 	slices.SortStableFunc(ends, func(a, b end) int { return cmp.Compare(a.y, b.y) })
-	// Runs of names that touch, each at the mean of where its members want to be.
+	// Runs of names that touch, each at the mean of the wanted positions of its
+	// members.
 	var runs []end
 	place := func(r *end) {
 		r.pos = max(top, min(r.sum/float64(r.n), bottom-gap*float64(r.n-1)))
@@ -318,7 +319,7 @@ func spread(ends []end, top, bottom, gap float64) {
 	}
 }
 
-// shorten cuts a name to what fits into width at a font size.
+// shorten cuts a name to fit into width at a font size.
 func shorten(s string, width, font float64) string {
 	r := []rune(s)
 	if n := max(2, int(width/(font*0.56))); len(r) > n {

@@ -100,8 +100,7 @@ func (l *load) name() string {
 	return fmt.Sprintf("%s at %s", clip(l.fleet.work.Name, maxName), rateName(l.rate, l.fleet.work.Unit))
 }
 
-// recommended is the library's strategy with the best standing, nil where none was
-// measured.
+// recommended is the library's best strategy, nil if none was measured.
 func recommended(all []standing) *standing {
 	for i := range all {
 		if all[i].loads > 0 && slices.Contains(ownNames, all[i].policy.Name) {
@@ -156,7 +155,8 @@ func (d *study) findings(all []standing, loads int) (out []sentence) {
 	return out
 }
 
-// whenCacheAware says where cache_aware is no worse than the recommended strategy.
+// whenCacheAware lists the loads with cache_aware no worse than the recommended
+// strategy.
 func (d *study) whenCacheAware(rec *standing) sentence {
 	var s sentence
 	if rec.policy.Name == cacheaware.Name {
@@ -193,7 +193,7 @@ func (d *study) whenCacheAware(rec *standing) sentence {
 		s.names(cacheaware.Name).say(" is not the right choice at any of these loads: each time ").names(rec.policy.Name).
 			say(" is faster, most on ").loads(worstAt).say(", where it takes %s less time.", fixed(100*(1-1/worst), 0)+"%")
 	default:
-		s.names(cacheaware.Name).say(" is the right choice where the load is like ").loads(good...).say(": there it is as good as ").names(rec.policy.Name).
+		s.names(cacheaware.Name).say(" is the right choice for loads like ").loads(good...).say(": there it is as good as ").names(rec.policy.Name).
 			say(". It is slower on ").loads(bad...).say(" (at most %s, on ", times(worst)).loads(worstAt).say(").")
 	}
 	return s
@@ -281,7 +281,7 @@ func saturation(f *fleet) sentence {
 	return s
 }
 
-// lateness names the best by p99 where it is another one.
+// lateness names the best by p99 if it is another one.
 func lateness(l *load, best *sim.Cell) sentence {
 	least := best
 	for _, c := range l.cells {
@@ -297,7 +297,7 @@ func lateness(l *load, best *sim.Cell) sentence {
 		names(best.Policy).say(".")
 }
 
-// severalGateways says what sharing nothing costs a policy.
+// severalGateways reports the cost of sharing nothing for a policy.
 func severalGateways(w *workload, one *load, name string) sentence {
 	if len(w.fleets) < 2 {
 		return nil

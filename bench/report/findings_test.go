@@ -58,7 +58,7 @@ func TestFindings(t *testing.T) {
 		exact(map[string][]float64{"least_work": {1, 2, 4}, "cache_aware": {1.02, 3, 8}, "rival": {2, 4, -90}}, "rival", "cache_aware", "least_work"),
 		[]string{
 			"Recommended: least_work. Its mean TTFT is 1.00× that of the best policy of each load (geometric mean over 3 loads), and at most 1.00×, on w at 1×.",
-			"cache_aware is the right choice where the load is like w at 1×: there it is as good as least_work. It is slower on w at 2 and 3× (at most 2.00×, on w at 3×).",
+			"cache_aware is the right choice for loads like w at 1×: there it is as good as least_work. It is slower on w at 2 and 3× (at most 2.00×, on w at 3×).",
 			"At 3×, least_work is best with a mean TTFT of 4.00 s. The hit share of the best is 0.250 of an ideal 0.500 (50%).",
 			"Saturated from 3× on: rival.",
 		},

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// fixed prints v with that many decimals, "–" where there is no such number.
+// fixed prints v with that many decimals, "–" if v is not a number.
 func fixed(v float64, digits int) string {
 	switch {
 	case math.IsNaN(v):

@@ -135,7 +135,7 @@ func (l *load) cell(policy string) *sim.Cell {
 	return nil
 }
 
-// best returns the cells with the least mean TTFT first; what has none is last.
+// best returns the cells with the least mean TTFT first; cells without one are last.
 func (l *load) best() []*sim.Cell {
 	out := slices.Clone(l.cells)
 	slices.SortStableFunc(out, func(a, b *sim.Cell) int {
@@ -173,8 +173,8 @@ func firstRun(c *sim.Cell) *sim.Result {
 }
 
 // winner is the policy with the least mean TTFT of those that keep up: most of
-// whose runs are not saturated, and that lose no more than a request in a thousand
-// beyond the one that loses least. nil: there is none.
+// their runs are not saturated, and they lose at most a request in a thousand more
+// than the one that loses least. nil: there is none.
 func (l *load) winner() *sim.Cell {
 	lost := func(c *sim.Cell) float64 { return float64(c.Lost) / float64(max(1, c.Requests)) }
 	least := math.Inf(1)
@@ -210,7 +210,7 @@ func (f *fleet) at(rate float64) *load {
 }
 
 // close says that c's mean TTFT is as good as best's: within 5%, or, with three
-// seeds or more, not to be told from it (95%, paired over the seeds).
+// seeds or more, not distinguishable from it (95%, paired over the seeds).
 func closeTo(c, best *sim.Cell) bool {
 	if c == best || c.TTFT.Mean <= 1.05*best.TTFT.Mean {
 		return positive(c.TTFT.Mean)

@@ -14,7 +14,7 @@ import (
 	"github.com/warmroute/router/bench/sim"
 )
 
-// Bounds of a page. What is beyond them is left out, and the page says so.
+// Bounds of a page. The page omits everything beyond them, and reports it.
 const (
 	maxWorkloads = 24
 	maxFleets    = 12   // numbers of gateways of a workload
@@ -35,8 +35,8 @@ var cssSource string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageSource))
 
-// Write writes s as a page. It fails where w does, and where s is nil. A study
-// that has no cells makes a page that says so.
+// Write writes s as a page. It returns the error of w, and an error if s is
+// nil. The page of a study without cells says so.
 func Write(w io.Writer, s *sim.Study) error {
 	if s == nil {
 		return errors.New("report: no study")
@@ -73,7 +73,7 @@ type section struct {
 	Note            string
 }
 
-// drawn are the workloads that the page tells of.
+// drawn are the workloads on the page.
 func (d *study) drawn() []*workload {
 	var out []*workload
 	for _, w := range d.workloads {

@@ -104,7 +104,7 @@ func dots(v []float64) []float64 {
 	return out
 }
 
-// replicas plots what one run gave each replica.
+// replicas plots the load of each replica in one run.
 func replicas(id, title, unit string, d *study, cells []*sim.Cell, get func(*sim.Replica) float64, maxMean func(*sim.Cell) sim.Interval) figure {
 	p := rows{id: id, title: title, xLabel: unit, right: "max/mean",
 		desc: "One row for each policy, a dot for each replica. The tables give the greatest over the mean."}

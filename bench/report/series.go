@@ -12,7 +12,7 @@ type kind uint8
 
 const (
 	aTime  kind = iota // seconds
-	aShare             // beside the ideal
+	aShare             // next to the ideal
 	aRatio             // 1 at the least
 )
 
@@ -88,7 +88,7 @@ func (m *measure) show(v float64) string {
 	return fixed(v, 2)
 }
 
-// point appends c's, where it can be drawn.
+// point appends c's, if it can be drawn.
 func (m *measure) point(ps []point, x float64, at string, c *sim.Cell) []point {
 	v := m.get(c)
 	if !drawable(v.Mean) || m.kind == aTime && v.Mean == 0 {
@@ -107,8 +107,8 @@ func (m *measure) point(ps []point, x float64, at string, c *sim.Cell) []point {
 	return append(ps, point{x: x, y: v.Mean, half: v.Half, open: saturated(c), tip: tip})
 }
 
-// ideals are the ideal and the pooled share, each between what the policies' own
-// orders of requests had.
+// ideals are the ideal and the pooled share, each over the range of the
+// policies' own orders of requests.
 func ideals(loads []*load, x func(int, *load) float64) []reference {
 	of := func(name, class string, get func(*sim.Cell) float64) reference {
 		r := reference{name: name, class: class}
@@ -131,7 +131,7 @@ func ideals(loads []*load, x func(int, *load) float64) []reference {
 	}
 }
 
-// oneLoad is the plot of a measure where there is no load to plot it over.
+// oneLoad is the plot of a measure at a single load.
 func (d *study) oneLoad(id string, m measure, l *load) figure {
 	title := map[string]string{"ttft": "Mean TTFT", "p99": "p99 of TTFT", "hits": "Hit share", "balance": "Computed tokens, max/mean"}[m.id]
 	p := rows{id: id + "-" + m.id, title: title, xLabel: m.yLabel, mayLog: m.kind != aShare, right: " ",

@@ -38,7 +38,7 @@ func (p palette) css() string {
 	return b.String()
 }
 
-// style is what tells one policy from another without its name.
+// style distinguishes policies without their names.
 type style struct {
 	Color, Dash, shape int
 }
@@ -121,6 +121,6 @@ func (p *path) to(x, y float64) {
 // Glyph is the marker in the key.
 func (s style) Glyph() string { return s.marker(15, 6, 3.6) }
 
-// Short and ShortAbout are what a page has room for.
+// Short and ShortAbout fit on a page.
 func (p *policy) Short() string      { return clip(p.Name, maxName) }
 func (p *policy) ShortAbout() string { return clip(p.About, maxAbout) }

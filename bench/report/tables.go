@@ -38,13 +38,13 @@ func heads(names ...string) (out []head) {
 	return out
 }
 
-// cellText is a value and what stands small beside it. Words are aligned left.
+// cellText is a value and the small text next to it. Words are aligned left.
 type cellText struct {
 	S, Small string
 	Words    bool
 }
 
-// interval prints v with so many decimals, its interval beside it.
+// interval prints v with so many decimals, followed by its interval.
 func interval(v sim.Interval, digits int) cellText {
 	c := cellText{S: fixed(v.Mean, digits)}
 	if v.Half != 0 {

@@ -21,8 +21,8 @@ type AIBrixConfig struct {
 	Common
 	// Gap is in requests. 0 means 8.
 	Gap float64
-	// GateFactor, where it is not 0, makes the newer gate, which is milder:
-	// max > GateFactor x (mean + 1) and max - min >= Gap. Its default there is 2.
+	// GateFactor, if not 0, selects the newer, milder gate: max > GateFactor x
+	// (mean + 1) and max - min >= Gap. Its default there is 2.
 	GateFactor float64
 	// Sigma is how many deviations above the mean a matching target may be. 0 means
 	// 1.

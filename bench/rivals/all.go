@@ -13,7 +13,7 @@ import (
 type Entry struct {
 	// Name is in snake case.
 	Name string
-	// Source says in a few words whose policy it is, and with which constants.
+	// Source names the project of the policy, and its constants.
 	Source string
 	// New returns a new strategy that shares nothing with those before and draws
 	// its random numbers from rand, which is safe for concurrent use; nil means the

@@ -105,7 +105,7 @@ func (c *chwbl) choose(v *view) (int, router.Reason) {
 	return first, router.ReasonHash
 }
 
-// key is where the prompt belongs on the ring.
+// key is the prompt's place on the ring.
 func (c *chwbl) key(p *router.Prompt) uint64 {
 	lead := p.Text
 	opening := c.user[:min(len(c.user), 1)] // of any message
@@ -122,7 +122,7 @@ func (c *chwbl) key(p *router.Prompt) uint64 {
 	return h
 }
 
-// points returns the ring of the Ready targets. It is made anew when they change.
+// points returns the ring of the Ready targets. It is rebuilt when they change.
 func (c *chwbl) points(v *view) []point {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *chwbl) points(v *view) []point {
 	if same {
 		return c.ring
 	}
-	c.ids, c.ring = nil, nil // whoever has the old ring keeps it
+	c.ids, c.ring = nil, nil // readers of the old ring keep it
 	for _, i := range v.ready {
 		id := v.targets[i].ID
 		c.ids = append(c.ids, id)

@@ -10,19 +10,19 @@ import "github.com/warmroute/router"
 //	overlap = blocks of this prompt cached at the target
 //	decode  = distinct blocks of the prompts in flight at the target, this one added
 //
-// So a cached prefix that is in use there already costs nothing twice. The blocks
-// in flight are known from what was sent, as in the original; what is generated
-// does not count, its default too. Here parts of blocks count in prefill and decode.
+// So a cached prefix that is in use there already costs nothing twice. The blocks in
+// flight are known from the sent prompts, as in the original; generated tokens do
+// not count, as by its default. Here parts of blocks count in prefill and decode.
 // The older overlap_score_weight is PrefillScale. The queue in which the router
-// itself holds requests while every target is busy, and the credits for lower
-// tiers of cache, are left out.
+// itself keeps requests while every target is busy, and the credits for lower tiers
+// of cache, are omitted.
 //
 // Sources: ai-dynamo/dynamo lib/kv-router/src/scheduling/selector.rs and config.rs
 // (1.0, 1.0, 0); docs.nvidia.com/dynamo, "Routing Concepts" and "Configuration and
 // Tuning".
 type DynamoConfig struct {
 	Common
-	// OverlapCredit is what a cached block takes off, up to 1. 0 means 1.
+	// OverlapCredit is the credit of a cached block, up to 1. 0 means 1.
 	OverlapCredit float64
 	// PrefillScale weighs prefill against decode. 0 means 1.
 	PrefillScale float64

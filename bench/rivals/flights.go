@@ -9,7 +9,7 @@ import (
 	"github.com/warmroute/router/trie"
 )
 
-// flight is what a target has in flight of what was sent through this strategy.
+// flight is a target's requests in flight that this strategy sent.
 type flight struct {
 	requests int
 	waiting  int // those of them without a first token
@@ -20,7 +20,7 @@ type flight struct {
 // flights knows every target's flight. Its methods are safe for concurrent use.
 type flights struct {
 	mu    sync.Mutex
-	texts *textcache.Cache // of what is in flight alone
+	texts *textcache.Cache // of the requests in flight only
 	of    map[string]*flight
 	one   textcache.Targets
 	all   textcache.Targets
@@ -34,7 +34,7 @@ func newFlights(c Common) (*flights, error) {
 	return &flights{texts: textcache.New(t), of: make(map[string]*flight)}, nil
 }
 
-// each tells the flight of every Ready target.
+// each calls back with the flight of every Ready target.
 func (f *flights) each(v *view, tell func(i int, f flight)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

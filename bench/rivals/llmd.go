@@ -10,18 +10,18 @@ import (
 // the greatest sum wins. The zero LLMDWeightedConfig is the default, 3 : 2 : 2.
 //
 //	prefix = blocks of the prompt that match / blocks of the prompt
-//	queue  = (longest queue - own) / (longest - shortest), 1 where all are equal
+//	queue  = (longest queue - own) / (longest - shortest), 1 if all are equal
 //	kv     = 1 - share of the KV cache in use
 //
 // The original reads the waiting requests and the KV cache's usage from the
-// engines' metrics. Here they are estimated from what was sent and is in flight:
+// engines' metrics. Here they are estimated from the requests in flight:
 //
 //   - waiting: requests without a first token, less the one that is being
 //     prefilled; of the requests that others have there (Load.Queued) the same
 //     share waits.
 //   - usage: the distinct text of the prompts in flight, in tokens, / KVTokens, at
 //     most 1. A lead that several of them share counts once, as in the engine;
-//     what they have generated is not known and not counted.
+//     generated tokens are not known and not counted.
 //
 // Sources: llm-d/llm-d-router pkg/epp/config/loader/defaults.go (3, 2, 2, and the
 // greatest sum); pkg/epp/framework/plugins/scheduling/scorer: prefix/README.md,
@@ -29,12 +29,12 @@ import (
 // the engine's (autoTune of approx-prefix-cache-producer).
 type LLMDWeightedConfig struct {
 	Common
-	// Prefix, Queue and KV are the weights. Where all are 0 they are 3, 2 and 2.
+	// Prefix, Queue and KV are the weights. If all are 0 they are 3, 2 and 2.
 	Prefix, Queue, KV float64
 	// BlockTokens is the engine's block. 0 means 16, vLLM's default.
 	BlockTokens int
-	// KVTokens is what one target's KV cache holds. 0 means 300,032: 586 blocks of
-	// 512 tokens, llm-d's figure for a 70B model on two H100.
+	// KVTokens is the size of one target's KV cache. 0 means 300,032: 586 blocks
+	// of 512 tokens, llm-d's figure for a 70B model on two H100.
 	KVTokens int
 }
 
@@ -92,8 +92,8 @@ func waiting(f flight, queued int) float64 {
 }
 
 // LLMDAffinityConfig is llm-d's prefix-cache-affinity-filter in front of its
-// token-load-scorer, which is what its guides recommend where prefill is the
-// bottleneck. The zero LLMDAffinityConfig is their defaults.
+// token-load-scorer. Its guides recommend this if prefill is the bottleneck.
+// The zero LLMDAffinityConfig is their defaults.
 //
 //	sticky: targets with at least Threshold of the prompt's blocks; none -> all may be picked
 //	load of a target: its tokens in flight, which are those not cached and without a first token

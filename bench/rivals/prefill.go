@@ -44,8 +44,8 @@ func (l lmetric) choose(v *view) (int, router.Reason) {
 	return v.least(v.ready, cost, batch), ""
 }
 
-// LeastPrefillConfig is the least prefill work: the target where this prompt's
-// prefill would be done first, if prefill were all there is.
+// LeastPrefillConfig is the least prefill work: the target that would finish
+// this prompt's prefill first, if it did nothing else.
 //
 //	cost = tokens waiting for prefill at the target + those of this prompt not cached there
 //

@@ -14,7 +14,7 @@ import (
 //	score = matched tokens / tokens of the prompt - Beta x relative load, the greatest wins
 //	relative load = (load - mean load) / max(1, mean load)
 //
-// where a load is the number of requests that the router has in flight. Where no
+// where a load is the number of requests that the router has in flight. If no
 // target holds a chunk of the prompt: the session's own place, and without a
 // session the target with the lowest rate of requests (see SessionConfig).
 //
@@ -145,8 +145,8 @@ func (r *recent) ended(*router.Decision, *memo) {}
 
 // PrefixAwareConfig is the prefix-aware policy of the vLLM production stack: the
 // target with the most chunks of the prompt, whatever its load; one of them at
-// random where several are equal, and of all where none matches. The last chunk of
-// a prompt may be shorter.
+// random if several are equal, and of all if none matches. The last chunk of a
+// prompt may be shorter.
 //
 // Sources: vllm-project/production-stack src/vllm_router/routers/routing_logic.py
 // and src/vllm_router/prefix/hashtrie.py (128 characters).

@@ -1,18 +1,16 @@
 // Package rivals holds routing policies that others have published, each as a
-// router.Strategy to be measured beside the library's own. All of it is written
-// here, from what their documentation and sources say: each Config names the
-// formula, the defaults and where they are stated, and says "assumed" of what is
-// not stated there.
+// router.Strategy to be compared with the library's own. All code is written
+// here, from their documentation and sources: each Config names the formula, the
+// defaults and their source, and marks assumptions as "assumed".
 //
-// They are given what a deployment without engine events has: the fleet's load,
-// and their own record of what they sent. Four bytes of text count as a token.
-// Where the original counts the requests that its own process has in flight,
-// Load.InFlight is read and Load.Queued is not; where it reads the engine's own
-// numbers, both are. None of the originals has weights: where weights differ,
-// each count is divided by Weight / the smallest Ready Weight, which with equal
-// weights is the published formula to the letter. A target of unknown load counts
-// at the mean of the others. What is tied is drawn at random, also where an
-// original takes the first of its list.
+// They have the data of a deployment without engine events: the fleet's load, and
+// their own record of sent prompts. Four bytes of text count as a token. If the
+// original counts its own process's requests in flight, Load.InFlight is read and
+// Load.Queued is not; if it reads the engine's own numbers, both are. None of the
+// originals has weights: if weights differ, each count is divided by Weight / the
+// smallest Ready Weight, which with equal weights is the published formula to the
+// letter. A target of unknown load counts at the mean of the others. Ties are
+// drawn at random, also if an original takes the first of its list.
 //
 // Only prompts are remembered, not the replies to them, as in the originals.
 // Timers (eviction by age, scrape intervals) are left out: a record is bounded by
@@ -33,8 +31,8 @@ import (
 
 // Common is a part of every Config. Its zero value is the default.
 type Common struct {
-	// MaxNodes and MaxBytes bound what is remembered of the prompts sent, as in
-	// trie.Config. 0 means 1,000,000 nodes of one target and 512 MiB for all.
+	// MaxNodes and MaxBytes bound the remembered prompts, as in trie.Config. 0
+	// means 1,000,000 nodes of one target and 512 MiB for all.
 	MaxNodes, MaxBytes int
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
@@ -48,17 +46,17 @@ type policy interface {
 	choose(v *view) (int, router.Reason)
 }
 
-// tracker is told of the requests in flight. Its methods are called in this
-// order, each at most once for one memo, token not always.
+// tracker follows the requests in flight. Its methods are called in this order,
+// each at most once for one memo, token not always.
 type tracker interface {
 	sent(d *router.Decision, m *memo)
 	token(d *router.Decision, m *memo)
 	ended(d *router.Decision, m *memo)
 }
 
-// Strategy is a published policy. It remembers a prompt for a target when it is
-// sent there, and takes that back where the request fails before its first token.
-// It is safe for concurrent use.
+// Strategy is a published policy. It records a prompt for a target when it is
+// sent there, and removes it if the request fails before its first token. It is
+// safe for concurrent use.
 type Strategy struct {
 	policy policy
 	track  tracker // nil: nobody asks
@@ -83,7 +81,7 @@ func newStrategy(c Common, p policy, t tracker) (*Strategy, error) {
 }
 
 // Pick chooses a target by the rival's rule. It draws one random number a call
-// where a target is Ready.
+// if a target is Ready.
 func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	v := s.room.Get().(*view)
 	defer func() {
@@ -113,16 +111,16 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	}, nil
 }
 
-// memo is what a Decision carries from Pick to Record.
+// memo is the data that a Decision carries from Pick to Record.
 type memo struct {
 	key    textcache.Key
 	prompt *textcache.Memo
 	flight *textcache.Memo // the tracker's own
-	stage  router.Stage    // the last one that the tracker was told; any final one: Finished
+	stage  router.Stage    // the last one that the tracker received; any final one: Finished
 }
 
-// Record learns what the target was sent, and what of it came to nothing. Of a
-// decision made by hand only the prompt is remembered.
+// Record learns the prompt that the target was sent, and removes it if the
+// request failed. Of a decision made by hand only the prompt is recorded.
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	if o.Reply != "" { // not remembered, but it shows that there were tokens
 		o.Reply, o.OutputTokens = "", max(o.OutputTokens, 1)
@@ -149,8 +147,8 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	}
 }
 
-// Forget forgets what the target was sent. What is in flight there counts until
-// it ends.
+// Forget drops the prompts that the target was sent. Its requests in flight
+// count until they end.
 func (s *Strategy) Forget(id string) { s.cache.Forget(id) }
 
 // field is a bad or missing value of a Config.

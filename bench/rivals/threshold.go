@@ -7,14 +7,14 @@ import "github.com/warmroute/router"
 //
 //	imbalanced: max - min > BalanceAbs and max > BalanceRel x min
 //	imbalanced -> the least loaded
-//	else, where the longest match / length > CacheThreshold -> the one that has it
+//	else, if the longest match / length > CacheThreshold -> the one that has it
 //	else -> the least loaded
 //
 // where a load is the number of requests that the router has in flight, and max
 // and min are taken over all targets (here: the Ready ones). Of several that hold
 // the longest match one is drawn (assumed: the original's tree names one of them
-// by its own order). Early versions sent what matched nothing to the target with
-// the smallest tree, as their comment still says; those read take the least
+// by its own order). Early versions sent a prompt without a match to the target
+// with the smallest tree, as their comment still says; those read take the least
 // loaded.
 //
 // Sources: sgl-project/sglang sgl-model-gateway/src/policies/cache_aware.rs and
@@ -31,7 +31,7 @@ type ThresholdConfig struct {
 	BalanceRel float64
 }
 
-// LibraryThreshold returns the defaults of the policy itself, which hold where it
+// LibraryThreshold returns the defaults of the policy itself, which apply if it
 // is not started by the launcher: 0.5, 32 and 1.1.
 func LibraryThreshold() ThresholdConfig {
 	return ThresholdConfig{CacheThreshold: 0.5, BalanceAbs: 32, BalanceRel: 1.1}

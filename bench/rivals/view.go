@@ -13,7 +13,7 @@ import (
 // alike for both.
 const bytesPerToken = 4
 
-// view is what one Pick sees. It is used again for the next.
+// view is the input of one Pick. It is reused for the next.
 type view struct {
 	textcache.Targets
 	prompt  router.Prompt
@@ -51,8 +51,8 @@ func grown(s []float64, n int) []float64 {
 	return s[:n]
 }
 
-// tokens returns the length of the prompt, and uncached what of it targets[i] was
-// not sent before, in tokens.
+// tokens returns the length of the prompt, and uncached the part of it that
+// targets[i] was not sent before, in tokens.
 func (v *view) tokens() float64 { return float64(v.key.Size()) / bytesPerToken }
 
 func (v *view) uncached(i int) float64 {
@@ -60,13 +60,13 @@ func (v *view) uncached(i int) float64 {
 }
 
 // blocks returns how many whole blocks of so many bytes are in the prompt, and
-// how many of them in what targets[i] was sent.
+// how many of them targets[i] was sent.
 func (v *view) blocks(i, bytes int) (matched, total int) {
 	return v.Cached[i] / bytes, v.key.Size() / bytes
 }
 
 // blockShare is the share of the prompt's whole blocks that targets[i] was sent,
-// 0 where the prompt has none.
+// 0 if the prompt has none.
 func (v *view) blockShare(i, bytes int) float64 {
 	matched, total := v.blocks(i, bytes)
 	if total == 0 {
@@ -75,10 +75,10 @@ func (v *view) blockShare(i, bytes int) float64 {
 	return float64(matched) / float64(total)
 }
 
-// weight is the capacity of targets[i] beside the smallest of a Ready one.
+// weight is the capacity of targets[i] over the smallest of a Ready one.
 func (v *view) weight(i int) float64 { return strategy.Weight(&v.targets[i]) / v.sum.MinWeight }
 
-// What a target's Load says, as counts.
+// The counts of a target's Load.
 func inFlight(l *router.Load) int { return l.InFlight }
 func requests(l *router.Load) int { return clamp(l.InFlight) + clamp(l.Queued) }
 func prefill(l *router.Load) int  { return l.Prefill }
@@ -87,7 +87,7 @@ func prefill(l *router.Load) int  { return l.Prefill }
 func clamp(n int) int { return min(max(n, 0), 1<<40) }
 
 // loads fills dst with count / weight for every Ready target; those of unknown
-// load are given the mean of the others, 0 where all are unknown.
+// load get the mean of the others, 0 if all are unknown.
 func (v *view) loads(dst []float64, count func(*router.Load) int) []float64 {
 	var sum strategy.Sum
 	known := 0
@@ -110,7 +110,7 @@ func (v *view) loads(dst []float64, count func(*router.Load) int) []float64 {
 	return dst
 }
 
-// spread is what a list of loads looks like.
+// spread summarizes a list of loads.
 type spread struct{ least, most, mean, deviation float64 }
 
 // spread describes vals of the Ready targets; deviation is the population's.
@@ -142,7 +142,7 @@ func (v *view) filter(keep func(i int) bool) []int {
 }
 
 // least returns the one of set with the least cost; among equals the one with the
-// least next, where that is not nil; what is still tied is drawn.
+// least next, if that is not nil; remaining ties are drawn.
 func (v *view) least(set []int, cost, next []float64) int {
 	tie := strategy.Tie{Seed: v.seed}
 	var at int // one of the best so far
@@ -184,7 +184,7 @@ func (v *view) draw(set []int) int {
 	return tie.Best()
 }
 
-// reason names what the choice of targets[i] means for the cache: less than a
+// reason names the effect of the choice of targets[i] on the cache: less than a
 // tenth of the prompt is not worth a name.
 func (v *view) reason(i int) router.Reason {
 	switch {

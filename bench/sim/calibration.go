@@ -1,16 +1,16 @@
 // Package sim is a fleet of simulated inference engines on virtual time, driven
 // by the real strategies through the real router and loadview.
 //
-// A run is a function of its Config: the same result on every machine, whatever
-// runs beside it. Nothing in it waits or looks at a clock.
+// A run is a function of its Config: the same result on every machine and under
+// any load. It neither waits nor reads a clock.
 //
-// What an engine does is what vLLM does, in short: steps in which each running
-// request that decodes gets one token and prompts are computed in chunks under a
-// budget of tokens; blocks of KV cache with reference counts, found again by the
-// hash of everything up to their end, and reused least recently used first; a
-// queue served in order, whose head waits for blocks; the youngest request gives
-// its blocks back where the others need them for decoding. See engine for where
-// this is simpler than the original.
+// An engine simulates vLLM: in each step, every decoding request gets one token,
+// and prompts are computed in chunks under a budget of tokens. Blocks of KV
+// cache have reference counts, are found again by the hash of everything up to
+// their end, and are reused least recently used first. The queue is served in
+// order, and its head waits for blocks. The youngest request gives its blocks
+// back if the others need them for decoding. The type engine lists the
+// simplifications.
 package sim
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Calibration is what one replica can do. The time of a step is
+// Calibration has the speed and the memory of one replica. The time of a step is
 //
 //	Step + PrefillToken*p + Attention*a + Sequence*d + DecodeContext*c + LoadToken*l
 //
@@ -29,7 +29,7 @@ import (
 // brought in from CPU memory.
 type Calibration struct {
 	Name  string
-	About string // where the numbers come from
+	About string // the source of the numbers
 
 	Step, PrefillToken, Attention, Sequence, DecodeContext, LoadToken Seconds
 
@@ -37,7 +37,7 @@ type Calibration struct {
 	Sequences  int // the greatest number of requests that run at once
 	BlockSize  int // tokens
 	Blocks     int // in the device's KV cache
-	CPUBlocks  int // in CPU memory, for what the device has no room for; 0: none
+	CPUBlocks  int // in CPU memory, for blocks that the device evicts; 0: none
 }
 
 // Seconds is a length of time. A run rounds each to a picosecond; all sums are
@@ -67,7 +67,7 @@ func Calibrations() []Calibration {
 	return []Calibration{h100x2, tiered, fine, {
 		Name: "8b-h100",
 		About: "Llama-3.1-8B-Instruct on one H100, vLLM 0.8.4: beta_coeffs and total_kv_blocks of github.com/inference-sim/" +
-			"inference-sim, defaults.yaml at 1a6eb35, whose model has no term for attention (step = b0 + b1 * prefill tokens + " +
+			"inference-sim, defaults.yaml at 1a6eb35, with a model without attention (step = b0 + b1 * prefill tokens + " +
 			"b2 * decode tokens); the budgets a step are assumed",
 		Step: 5752.7e-6, PrefillToken: 17.251e-6, Sequence: 5.999e-6,
 		StepTokens: 8192, Sequences: 256, BlockSize: 16, Blocks: 29205,
@@ -90,7 +90,7 @@ func CalibrationByName(name string) (Calibration, error) {
 	return Calibration{}, fmt.Errorf("sim: no calibration %q; there are%s", name, known)
 }
 
-// Check reports what is wrong with c.
+// Check returns an error for each invalid field of c.
 func (c *Calibration) Check() error {
 	for _, v := range []Seconds{c.PrefillToken, c.Attention, c.Sequence, c.DecodeContext, c.LoadToken} {
 		if !(v >= 0 && v <= 1e-3) {

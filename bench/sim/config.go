@@ -19,22 +19,22 @@ type Policy struct {
 	// NoText says that it never looks at Prompt.Text, nor at Load.Prefill, which is
 	// reckoned by it: no text is made then, which saves half of a run's time.
 	NoText bool
-	// Exact says that it reads Env.Index: the engines tell of their caches then, and
-	// prompts have token ids.
+	// Exact reports that the Policy reads Env.Index: the engines then publish
+	// events, and prompts have token ids.
 	Exact bool
 }
 
-// Env is what a Policy may use beside the calls it gets.
+// Env has the values that a Policy may use in addition to its calls.
 type Env struct {
 	// Rand is seeded; each gateway has its own.
 	Rand func() uint64
 	// Now is virtual time.
 	Now func() time.Time
-	// Calibration is the engines'. A rival may need a block size; what the library's
-	// own strategies know nothing of they are not given.
+	// Calibration is the engines'. A rival may need a block size; the library's own
+	// strategies do not use it.
 	Calibration Calibration
 	Replicas    int
-	// Index is what this gateway knows of the engines' caches, by their own events;
+	// Index is this gateway's index of the engines' caches, from their own events;
 	// nil unless the Policy is Exact.
 	Index *kvindex.Index
 }
@@ -43,7 +43,7 @@ type Env struct {
 // replicas of the default calibration behind one gateway, nothing scraped.
 type Config struct {
 	Workload *trace.Workload
-	// Rate is the one that Workload was built at. It is not used but to be told.
+	// Rate is the rate of Workload. It is only reported.
 	Rate   float64
 	Policy Policy
 	Seed   uint64
@@ -51,7 +51,7 @@ type Config struct {
 	Replicas    int         // 0 means 8
 	Calibration Calibration // the zero value means the first of Calibrations
 	// Speeds of the replicas, 0.01 to 100; missing ones are 1. The gateways are not
-	// told: a strategy has to notice.
+	// notified: a strategy has to notice.
 	Speeds []float64
 	// Gateways share nothing; each request comes to one of them at random. 0 means
 	// 1.
@@ -66,7 +66,7 @@ type Config struct {
 	Events []Event
 	// KV is how the engines' events come to the gateways of a Policy that is Exact.
 	KV KVEvents
-	// Tokens gives each prompt its token ids beside its text.
+	// Tokens gives each prompt token ids as well as text.
 	Tokens bool
 	// Requests keeps each request's time to first token in the Result.
 	Requests bool
@@ -75,14 +75,14 @@ type Config struct {
 	verify func(*engine)
 }
 
-// Kind is what happens to a replica.
+// Kind is a change of a replica.
 type Kind uint8
 
 // The kinds of events.
 const (
-	// Die: what is in flight fails, the cache is gone, and further requests are
-	// refused for Down (0: for good). If Tell is set the gateways are told, when it
-	// is back, that its cache is gone.
+	// Die: the requests in flight fail, the cache is lost, and further requests are
+	// refused for Down (0: permanently). If Tell is set, the gateways are notified
+	// of the lost cache when the replica returns.
 	Die Kind = iota + 1
 	// Slow: from the next step on the replica works at Speed.
 	Slow

@@ -1,19 +1,20 @@
 package sim
 
-// engine is one replica. Where it is simpler than a real one:
+// engine is one replica. Its simplifications against a real one:
 //
 //   - A prompt is admitted when all its blocks are there, not chunk by chunk.
-//   - What a chunk fills can be found from the beginning of its step on, as in
-//     vLLM: whoever is admitted later in the same step already shares it.
+//   - Blocks that a chunk fills can be found from the beginning of its step on,
+//     as in vLLM: a request admitted later in the same step already shares
+//     them.
 //   - A reply's first token is seen at the end of the step that computes the last
 //     of the prompt. There is no network, no tokenizer and no detokenizer.
 //   - Blocks that are loaded from CPU memory are there at the end of the step in
 //     which their request is admitted; the step takes longer by that.
 //
-// Steps in which nothing happens but decoding are taken many at a time. Their
-// times, the blocks they take and what becomes findable are those of single steps
-// to the last bit; what arrives meanwhile cuts the row at the end of the step that
-// it falls into.
+// Steps that only decode are simulated many at a time. Their times, the blocks
+// they take and the blocks that become findable equal those of single steps to the
+// last bit. A request that arrives meanwhile cuts the row at the end of the
+// current step.
 type engine struct {
 	cal   *Calibration
 	costs costs // of the steps to come
@@ -29,7 +30,7 @@ type engine struct {
 	end    instant
 	steps  int
 	decode bool    // they are steps of decode alone
-	taken  costs   // what they were reckoned with
+	taken  costs   // the values that they were computed from
 	grants []grant // blocks that these steps take and name
 	epoch  uint32  // changes with every new end
 
@@ -49,11 +50,11 @@ type engine struct {
 type seq struct {
 	req    int32
 	hashes []uint64
-	ids    []uint32 // tokens of prompt and output, where events tell of them
+	ids    []uint32 // tokens of prompt and output, if events report them
 	prompt int
 	output int // tokens to make
 	made   int // tokens made so far
-	have   int // tokens whose KV is computed
+	have   int // tokens with computed KV
 	target int // tokens to compute before it decodes
 	decode bool
 	named  int // leading blocks that were made findable
@@ -151,8 +152,8 @@ func (e *engine) schedule(now instant) {
 	e.end = now + cost
 }
 
-// reserve sees to it that every request that decodes has room for one more token,
-// at the price of the youngest where need be, and reports whether it was.
+// reserve makes space for one more token of every decoding request. It preempts
+// the youngest if necessary, and reports whether it did.
 func (e *engine) reserve() (preempted bool) {
 	for i := 0; i < len(e.running); i++ {
 		s := e.running[i]
@@ -173,7 +174,7 @@ func (e *engine) reserve() (preempted bool) {
 }
 
 // preempt puts running[i], which is the youngest, back to the head of the queue.
-// What it made is computed again when its turn comes.
+// Its tokens are computed again when it is scheduled.
 func (e *engine) preempt(i int) {
 	s := e.running[i]
 	e.running = e.running[:i]
@@ -199,7 +200,7 @@ func (e *engine) admit(s *seq) (load int, ok bool) {
 	if need > e.pool.free-free {
 		return 0, false
 	}
-	// First hold on to what is there, then take: taking may give it away.
+	// First reference the cached blocks, then allocate: allocating may evict them.
 	for len(s.blocks) < hit {
 		i, ok := e.pool.byHash[s.hashes[len(s.blocks)]]
 		if !ok {
@@ -268,8 +269,8 @@ func (e *engine) finish(now instant) {
 	e.schedule(now)
 }
 
-// advanceMixed applies a step in which prompts were computed too; those have what
-// they were given already.
+// advanceMixed applies a step that also computed prompts; these already have
+// their blocks.
 func (e *engine) advanceMixed() {
 	for _, s := range e.running {
 		switch {
@@ -288,7 +289,7 @@ func (e *engine) advanceMixed() {
 	}
 }
 
-// kill empties the engine, cache and all, and returns what it had.
+// kill empties the engine, with its cache, and returns its requests.
 func (e *engine) kill(now instant) []*seq {
 	if e.busy {
 		e.busyTime += now - e.start

@@ -60,7 +60,7 @@ type gate struct {
 	view     *loadview.View
 	router   *router.Router
 	listener listener
-	inFlight []int // by replica: what a scrape subtracts
+	inFlight []int // by replica: the requests that a scrape subtracts
 	members  []loadview.Member
 }
 
@@ -70,7 +70,7 @@ type request struct {
 	attempts int
 	exclude  []string
 	prompt   router.Prompt
-	ids      []uint32 // tokens of prompt and output, where they are asked for
+	ids      []uint32 // tokens of prompt and output, if they are requested
 	lease    *router.Lease
 	ideal    int // tokens that the infinite cache had
 	pooled   int // and the pooled one
@@ -78,7 +78,7 @@ type request struct {
 	first    instant // 0: not seen
 }
 
-// The kinds of events, in the order in which those of one instant happen: what
+// The kinds of events, in their order within one instant: a request that
 // arrives at the end of a step may be admitted to the next one.
 const (
 	evFleet uint8 = iota
@@ -222,7 +222,7 @@ func (f *fleet) addGate(g int) error {
 	return f.offer(gt)
 }
 
-// offer tells a gateway which replicas there are.
+// offer sets the replicas of a gateway.
 func (f *fleet) offer(g *gate) error {
 	for i := len(g.members); i < len(f.ids); i++ {
 		g.members = append(g.members, loadview.Member{ID: f.ids[i], Ref: i})
@@ -286,7 +286,7 @@ func (f *fleet) run(ctx context.Context) error {
 	return f.err
 }
 
-// watch posts the end of what engine i is at.
+// watch posts the end of engine i's current step.
 func (f *fleet) watch(i int) {
 	if e := f.engines[i]; e.busy {
 		f.post(event{at: e.end, kind: evStep, index: int32(i), epoch: e.epoch})

@@ -18,22 +18,22 @@ type KVEvents struct {
 	// the next message the gateway sees that one is missing, trusts the stream no
 	// longer and asks again; the answer is there after two Lags.
 	Drop float64
-	// NoReplay says that engines do not answer: a gateway then forgets what such an
-	// engine held, and goes on with what comes.
+	// NoReplay disables replay: after a gap a gateway forgets the engine's blocks,
+	// and continues with the next message.
 	NoReplay bool
 }
 
-// news is what an engine's cache has to tell, in order. Where it is simpler than a
-// real one: what happens in a row of decode steps is told at the row's end, and
-// CPU memory says nothing.
+// news has the events of an engine's cache, in order. Its simplifications against
+// a real one: the events of a row of decode steps are published at the row's end,
+// and CPU memory publishes none.
 type news struct {
 	size   int
 	events []kvindex.Event
-	seq    *seq // whose blocks the last event is of
+	seq    *seq // the sequence of the last event's blocks
 	from   int  // the first of them
 }
 
-// stored tells that block k of s can be found.
+// stored adds the event that block k of s can be found.
 func (n *news) stored(p *pool, s *seq, k int) {
 	if last := len(n.events) - 1; n.seq == s && last >= 0 && n.from+len(n.events[last].Hashes) == k {
 		e := &n.events[last]
@@ -68,14 +68,14 @@ func (n *news) removed(hash uint64) {
 	n.events = append(n.events, kvindex.Event{Kind: kvindex.Removed, Group: -1, Hashes: []uint64{hash}})
 }
 
-// name makes block k of s findable, and tells of it.
+// name makes block k of s findable, and adds its event.
 func (e *engine) name(s *seq, k int) {
 	if e.pool.name(s.blocks[k], s.hashes[k]) && e.pool.news != nil {
 		e.pool.news.stored(e.pool, s, k)
 	}
 }
 
-// stream is what one engine has sent since the run began.
+// stream has the messages that one engine has sent since the run began.
 type stream struct {
 	log   []kvindex.Batch
 	first int // number of log[0]
@@ -84,7 +84,7 @@ type stream struct {
 
 func (s *stream) end() int { return s.first + len(s.log) }
 
-// listener is where one gateway stands in each engine's stream.
+// listener has one gateway's position in each engine's stream.
 type listener struct {
 	index *kvindex.Index
 	next  []int // number of the message to apply next
@@ -103,7 +103,7 @@ func (f *fleet) listen(l *listener, k int) error {
 	return l.index.Apply(f.ids[k], 0, kvindex.Batch{})
 }
 
-// publish sends what engine k has to tell to all gateways.
+// publish sends the events of engine k to all gateways.
 func (f *fleet) publish(k int) {
 	n := f.engines[k].pool.news
 	if n == nil || len(n.events) == 0 {
@@ -126,7 +126,7 @@ func (f *fleet) publish(k int) {
 	f.trim(s, k)
 }
 
-// trim forgets what all gateways have.
+// trim drops the messages that all gateways have.
 func (f *fleet) trim(s *stream, k int) {
 	if len(s.log) < 256 {
 		return

@@ -118,8 +118,8 @@ func (p *pool) drop(blocks []int32) {
 	}
 }
 
-// name makes a block that is full findable. Where another one with the same
-// content is, it stays the one that is found, and name returns false.
+// name makes a full block findable. If another one with the same content is
+// findable, that one remains, and name returns false.
 func (p *pool) name(i int32, hash uint64) bool {
 	if _, ok := p.byHash[hash]; ok {
 		return false

@@ -70,8 +70,8 @@ var (
 	errTooLong = errors.New("sim: longer than the cache of a replica")
 )
 
-// idealHit is what the infinite cache, and the pooled one, have of a prompt that
-// is sent now. They have the whole of it, reply included, from then on.
+// idealHit returns the part of a prompt that the infinite cache, and the pooled
+// one, hold when it is sent. From then on they hold all of it, with the reply.
 func (f *fleet) idealHit(hashes []uint64, prompt, size int) (ideal, pooled int) {
 	usable := min((prompt-1)/size, len(hashes))
 	for ideal < usable {
@@ -96,7 +96,7 @@ func (f *fleet) firstToken(s *seq) {
 	r := &f.reqs[s.req]
 	r.first = f.now
 	if s.cached > r.ideal {
-		f.err = fmt.Errorf("sim: %s: request %d found %d tokens where an infinite cache has %d", f.cfg.Policy.Name, s.req, s.cached, r.ideal)
+		f.err = fmt.Errorf("sim: %s: request %d found %d tokens, an infinite cache has %d", f.cfg.Policy.Name, s.req, s.cached, r.ideal)
 	}
 	f.believed(r, s)
 	r.lease.FirstToken()
@@ -111,7 +111,7 @@ func (f *fleet) firstToken(s *seq) {
 	f.timeline.first(r.arrived, f.now, s.prompt, s.cached)
 }
 
-// believed compares what the policy thought cached with what was found.
+// believed compares the policy's prediction with the tokens that were found cached.
 func (f *fleet) believed(r *request, s *seq) {
 	d := r.lease.Decision()
 	n := d.Cached
@@ -138,7 +138,7 @@ func (f *fleet) finished(s *seq) {
 	f.end(i)
 }
 
-// failed settles an attempt as Router.Do would, and tries again where that would.
+// failed settles an attempt as Router.Do would, and retries if Do would.
 func (f *fleet) failed(i int, err error) {
 	r := &f.reqs[i]
 	f.gates[r.gate].inFlight[r.replica]--

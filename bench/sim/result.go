@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Result is what came of one run. Times are in seconds, of virtual time.
+// Result has the measurements of one run. Times are in seconds of virtual time.
 type Result struct {
 	Workload    string  `json:"workload"`
 	Policy      string  `json:"policy"`
@@ -35,23 +35,23 @@ type Result struct {
 	E2E  Dist `json:"e2e"`
 
 	// PromptTokens and CachedTokens are of the requests that saw a first token, by
-	// their last attempt; HitShare is their ratio. IdealShare is what one infinite
-	// cache that had seen all requests in the order in which they were sent would
-	// have had. LoadedTokens are those of CachedTokens that came from CPU memory.
+	// their last attempt; HitShare is their ratio. IdealShare is the share of one
+	// infinite cache that received all requests in the order in which they were
+	// sent. LoadedTokens are those of CachedTokens that came from CPU memory.
 	PromptTokens int64 `json:"prompt_tokens"`
 	CachedTokens int64 `json:"cached_tokens"`
 	LoadedTokens int64 `json:"loaded_tokens,omitempty"`
 	OutputTokens int64 `json:"output_tokens"`
-	// BelievedTokens are the prompt tokens that the policy thought cached where it
-	// sent the request (text is four bytes a token), and RightShare is the share of
-	// the requests of which that was right to within a block.
+	// BelievedTokens are the prompt tokens that the policy predicted to be cached
+	// at its choice (text is four bytes a token), and RightShare is the share of
+	// the requests with a prediction correct to within a block.
 	BelievedTokens int64   `json:"believed_tokens"`
 	RightShare     float64 `json:"right_share"`
 	HitShare       float64 `json:"hit_share"`
 	IdealShare     float64 `json:"ideal_share"`
-	// PooledShare is what one cache with the device blocks of all replicas would
-	// have had, least recently sent first out: no bound in the strict sense, but what
-	// can be hoped for in this much memory. It does not know of blocks in use.
+	// PooledShare is the share of one cache with the device blocks of all replicas
+	// that evicts the least recently sent first. It is not a strict bound, but an
+	// estimate of the best possible with this much memory. It ignores blocks in use.
 	PooledShare float64 `json:"pooled_share"`
 
 	// Messages is how many the engines sent of their caches, and Gaps how often a
@@ -78,7 +78,7 @@ type Result struct {
 	Saturated bool `json:"saturated"`
 
 	// FirstTokens is each request's time to first token by its index in the
-	// workload, -1 where it saw none. It is there where Config.Requests asks for it.
+	// workload, -1 if it saw none. It is recorded only with Config.Requests.
 	FirstTokens []float64 `json:"first_tokens,omitempty"`
 }
 
@@ -101,14 +101,14 @@ type Replica struct {
 	Preempted    int     `json:"preempted"`
 }
 
-// Sample is the fleet at one time, and what became of the requests that arrived
-// in the step before it.
+// Sample is the fleet at one time, and the outcomes of the requests that
+// arrived since the sample before it.
 type Sample struct {
 	InFlight int     `json:"in_flight"` // requests at engines
 	Waiting  int     `json:"waiting"`   // of these, not yet admitted
 	Most     int     `json:"most"`      // in flight at the replica that has most
 	Arrived  int     `json:"arrived"`
-	TTFT     float64 `json:"ttft"` // their mean, 0 where there are none
+	TTFT     float64 `json:"ttft"` // their mean, 0 if there are none
 	Hit      float64 `json:"hit"`  // their hit share
 }
 

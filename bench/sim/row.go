@@ -66,7 +66,7 @@ func (g grant) compare(h grant) int {
 // cut ends the row of decode steps with the first one that ends at now or later.
 func (e *engine) cut(now instant) {
 	n, tokens := e.decoding()
-	lo, hi := 1, e.steps // the least m whose end is not before now
+	lo, hi := 1, e.steps // the least m with an end not before now
 	for lo < hi {
 		m := (lo + hi) / 2
 		if e.start+e.taken.decode(m, n, tokens) >= now {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Study is what a set of runs came to: what tables, pages and comparisons are
-// made of.
+// Study has the results of a set of runs: the data of tables, pages and
+// comparisons.
 type Study struct {
 	Command     string         `json:"command"` // that makes it again
 	Calibration Calibration    `json:"calibration"`
@@ -19,7 +19,7 @@ type Study struct {
 	Cells []Cell `json:"cells"`
 }
 
-// WorkloadInfo and PolicyInfo say what the names in the cells stand for.
+// WorkloadInfo and PolicyInfo describe the names in the cells.
 type WorkloadInfo struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
@@ -63,8 +63,8 @@ type Cell struct {
 	Runs []*Result `json:"runs"`
 }
 
-// Interval is a mean and half the width of its 95% confidence interval, 0 where
-// there is one value only.
+// Interval is a mean and half the width of its 95% confidence interval, 0 if
+// there is only one value.
 type Interval struct {
 	Mean float64 `json:"mean"`
 	Half float64 `json:"half"`
@@ -201,7 +201,7 @@ type Paired struct {
 	Seeds            int
 	Difference       Interval // over the seeds, paired: Student's t
 	P                float64  // of that test, two-sided; 1 for one seed
-	Requests         int      // pairs of requests, 0 where the runs did not keep them
+	Requests         int      // pairs of requests, 0 if the runs did not keep them
 	Faster, Slower   float64  // share of the pairs in which a was faster by 1% at least, or slower
 	Low, High        float64  // 95% interval of the mean difference, bootstrap over the pairs
 	BootstrapSamples int
@@ -212,8 +212,8 @@ type Paired struct {
 const blockOfPairs = 200
 
 // Compare pairs the runs of a and b by seed, and their requests by place. Both are
-// of one workload at one rate; runs whose seed the other has not are left out. ok
-// is false where there is no pair.
+// of one workload at one rate; runs with a seed that the other lacks are omitted.
+// ok is false if there is no pair.
 func Compare(a, b *Cell, rand func(n int) int) (p Paired, ok bool) {
 	p = Paired{Workload: a.Workload, Gateways: a.Gateways, Rate: a.Rate, P: 1}
 	var as, bs, diffs, blocks []float64

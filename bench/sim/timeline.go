@@ -2,10 +2,10 @@ package sim
 
 import "time"
 
-// maxSamples bounds a timeline; the last sample takes in what comes after it.
+// maxSamples bounds a timeline; the last sample includes everything after it.
 const maxSamples = 1000
 
-// timeline collects what a Result tells over time, and of each request.
+// timeline collects a Result's data over time, and of each request.
 type timeline struct {
 	step    instant
 	samples []Sample
@@ -80,7 +80,7 @@ func (t *timeline) complete() []Sample {
 	return t.samples
 }
 
-// saturated is the rule that Result.Saturated tells.
+// saturated is the rule of Result.Saturated.
 func saturated(samples []Sample, replicas int) bool {
 	n := min(len(samples), 100) // those of the span
 	mean := func(from, to int) float64 {

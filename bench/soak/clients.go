@@ -17,7 +17,7 @@ import (
 	"github.com/warmroute/router/internal/workload"
 )
 
-// tally is what came of the requests.
+// tally counts the outcomes of requests.
 type tally struct {
 	sent     atomic.Int64
 	whole    atomic.Int64 // a reply with status 200, read to its end
@@ -25,10 +25,10 @@ type tally struct {
 	canceled atomic.Int64 // left by the client, as it meant to
 	refused  atomic.Int64 // bad on purpose, and answered with an error
 	broken   atomic.Int64 // began with 200 and broke off
-	failed   atomic.Int64 // any other end: what faults make of good requests
+	failed   atomic.Int64 // any other end: the effect of faults on good requests
 }
 
-// clients send chats until they are told to end.
+// clients send chats until they are stopped.
 type clients struct {
 	url   string
 	users int
@@ -66,8 +66,8 @@ func (c *clients) run(ctx context.Context) {
 	wg.Wait()
 }
 
-// secret is in every message, session key and API key, and never in what the gateway
-// logs.
+// secret is in every message, session key and API key, and never in the gateway's
+// log.
 const secret = "c0nf1dent1al"
 
 // converse sends a conversation turn by turn. One that fails is gone on with, as
@@ -143,7 +143,7 @@ func (c *clients) post(ctx context.Context, header http.Header, body io.Reader) 
 	return c.http.Do(req)
 }
 
-// nonsense sends what no client should.
+// nonsense sends invalid requests.
 func (c *clients) nonsense(ctx context.Context, random *rand.Rand, header http.Header, body []byte) {
 	var in io.Reader
 	switch random.IntN(5) {

@@ -55,7 +55,7 @@ func startGateway(ctx context.Context, path, config string) (*gateway, error) {
 	}
 	g := &gateway{url: "http://" + address, page: "http://" + page, exited: make(chan struct{})}
 	g.cmd = exec.Command(path, "-listen", address, "-debug", page, "-config", config,
-		// So short that what hangs is met many times in a run.
+		// So short that a hang occurs many times in a run.
 		"-header-timeout", "4s", "-idle-timeout", "4s", "-body-timeout", "2s",
 		// So small that bodies or requests which are never let go of are soon missed.
 		"-max-bodies", strconv.Itoa(64<<20), "-max-requests", "512",
@@ -89,11 +89,11 @@ func startGateway(ctx context.Context, path, config string) (*gateway, error) {
 	}
 }
 
-// watch reads what the gateway writes until it ends.
+// watch reads the gateway's output until it ends.
 func (g *gateway) watch(r io.Reader) {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for {
-		line, err := lines.ReadSlice('\n') // what is longer comes in pieces
+		line, err := lines.ReadSlice('\n') // a longer line arrives in pieces
 		if len(line) > 0 {
 			g.mu.Lock()
 			g.reports.read(string(line), time.Now())
@@ -131,20 +131,20 @@ func (g *gateway) inFlight(ctx context.Context) (map[string]int, error) {
 		return nil, fmt.Errorf("the live page: %w", err)
 	}
 	if state.Totals.InFlight == nil || len(state.Targets) == 0 {
-		return nil, errors.New("the live page does not tell")
+		return nil, errors.New("the live page is empty")
 	}
 	counts := map[string]int{"all": *state.Totals.InFlight}
 	for _, t := range state.Targets {
 		if t.InFlight == nil || t.Prefill == nil {
-			return nil, errors.New("the live page does not tell of " + t.ID)
+			return nil, errors.New("the live page does not show " + t.ID)
 		}
 		counts[t.ID] = max(*t.InFlight, *t.Prefill)
 	}
 	return counts, nil
 }
 
-// stop asks the gateway to end; where it does not in time, or says that requests
-// were cut off, that is an error.
+// stop sends the gateway a signal to end. It is an error if it does not end in
+// time, or reports that requests were cut off.
 func (g *gateway) stop(within time.Duration) error {
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -168,14 +168,14 @@ func (g *gateway) lastWords() string {
 	return strings.Join(g.reports.said, "")
 }
 
-// discreet returns an error that quotes what the gateway should not have logged.
+// discreet returns an error that quotes a secret in the gateway's log.
 func (g *gateway) discreet() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return unless(g.reports.told != nil, strings.Join(g.reports.told, ""))
 }
 
-// samples returns what was reported since the last call.
+// samples returns the reports since the last call.
 func (g *gateway) samples() (heap, goroutines []sample) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -198,7 +198,7 @@ func (g *gateway) resident() float64 {
 	return kb * 1024
 }
 
-// reports reads what a Go program writes under GODEBUG=gctrace=1,schedtrace,
+// reports reads the output of a Go program under GODEBUG=gctrace=1,schedtrace,
 // scheddetail=1. Lines of its log among them, even inside a line, do no more harm
 // than a sample that is missing or a goroutine that is not counted.
 type reports struct {

@@ -12,7 +12,7 @@ type sample struct {
 	v  float64
 }
 
-// median of what was read; 0 where nothing was.
+// median of the readings; 0 if there are none.
 func median(s []sample) float64 {
 	if len(s) == 0 {
 		return 0
@@ -25,8 +25,8 @@ func median(s []sample) float64 {
 	return v[len(v)/2]
 }
 
-// limit is how much a series may grow and still count as flat: by a share of what
-// it was, and by a fixed amount that is the noise of one reading.
+// limit is the growth with which a series still counts as flat: a share of its
+// value, and a fixed amount for the noise of one reading.
 type limit struct {
 	share, fixed float64
 }
@@ -34,11 +34,11 @@ type limit struct {
 // minSamples is how many readings it takes to judge a series.
 const minSamples = 8
 
-// flat judges what was read after the first part of a run, the warm-up, which ends at
+// flat judges the readings after the first part of a run, the warm-up, which ends at
 // from: the median of the last third may exceed that of the first third by no more
 // than the limit. A slow leak of rate r shows as two thirds of r times the length, so
-// a longer run finds a slower one. Medians, because single readings depend on what is
-// under way.
+// a longer run finds a slower one. Medians, because single readings depend on the
+// requests in flight.
 func flat(all []sample, from time.Time, l limit) (first, last float64, err error) {
 	s := slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.at.Before(from) })
 	if len(s) < minSamples {

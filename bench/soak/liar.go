@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// liar is a replica that answers, in turn, what no engine should.
+// liar is a replica that cycles through invalid answers.
 type liar struct {
 	url string
 	ln  net.Listener
@@ -33,7 +33,7 @@ var lies = []string{
 	event + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff1\r\n",
 	"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
 	"HTTP/1.1 200 OK\r\nX-Much: " + strings.Repeat("x", 300<<10) + "\r\n\r\n",
-	// Whole, but the text is not what it says.
+	// Whole, but the text does not match its header.
 	"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 27\r\n\r\n{\"usage\":{\"prompt_tokens\":-",
 	event + "Content-Length: 74\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":1e999}}],\"usage\":[]}\n\ndata: \xff\xfe{{\n\n\n\n",
 	"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope",

@@ -13,8 +13,8 @@
 //
 // It prints a row each minute, then a verdict: the heap after collections and the
 // number of goroutines have not grown, all counts are 0 at the end, each replica
-// still gets its turn, and what was to happen did happen. The exit status is 1
-// where that is not so, 2 where it could not be found out.
+// still gets requests, and every planned fault occurred. The exit status is 1 if
+// that is not so, 2 if it could not be determined.
 package main
 
 import (
@@ -36,9 +36,9 @@ func main() {
 	flag.DurationVar(&s.think, "think", 0, "mean `time` from an answer to a client's next request (0: full rate)")
 	flag.IntVar(&s.replicas, "replicas", 6, "`replicas` that are there throughout, at least 3; up to 3 more come and go")
 	flag.DurationVar(&s.row, "row", time.Minute, "how `often` a row is printed")
-	flag.Uint64Var(&s.seed, "seed", 1, "of what clients say and what goes wrong when")
+	flag.Uint64Var(&s.seed, "seed", 1, "of the clients' messages and the faults")
 	flag.StringVar(&s.gateway, "gateway", "", "a gateway that is built already (`path`)")
-	flag.BoolVar(&s.verbose, "v", false, "print what goes wrong as it does")
+	flag.BoolVar(&s.verbose, "v", false, "print each fault when it occurs")
 	flag.Parse()
 	good, err := s.run(ctx)
 	switch {

@@ -21,8 +21,8 @@ type member struct {
 	close  func()
 }
 
-// fleet is the replicas, what goes wrong with them, and the file that tells the
-// gateway who they are.
+// fleet is the replicas, their faults, and the file that lists them for the
+// gateway.
 type fleet struct {
 	gateway *gateway // nil until it has been started
 	path    string
@@ -37,7 +37,7 @@ type fleet struct {
 	past            vllmtest.Stats // of members that left
 }
 
-// maxGuests is how many members there are at most beside those that stay.
+// maxGuests is the greatest number of members in addition to those that stay.
 const maxGuests = 3
 
 func (f *fleet) replica() error {
@@ -58,7 +58,7 @@ func (f *fleet) add(m *member) {
 	f.members = append(f.members, m)
 }
 
-// tell writes the file, as a whole at once, and makes the gateway read it.
+// tell writes the file atomically, and makes the gateway read it.
 func (f *fleet) tell() error {
 	var b strings.Builder
 	b.WriteString(`[metrics_scrape]
@@ -119,8 +119,7 @@ func (f *fleet) remove(ctx context.Context, i int, orderly bool) error {
 	return err
 }
 
-// wrong is one thing that can go wrong: what is done, and how long it lasts until
-// the replica is healed.
+// wrong is one fault: its action, and the time until the replica is healed.
 type wrong struct {
 	name  string
 	fault vllmtest.Faults

@@ -57,9 +57,9 @@ func await(ctx context.Context, ok func() error) error {
 // request too many escapes one trial of n replicas with a chance of 1/n.
 const trials = 5
 
-// turns puts least_load in the place of the strategy, which leaves the counts as they
-// are, and sends as many requests as there are replicas, all of them held at once:
-// where all counts are equal, each replica gets one.
+// turns replaces the strategy with least_load, which leaves the counts as they are,
+// and sends as many requests as there are replicas, all open at the same time: if
+// all counts are equal, each replica gets one.
 func turns(ctx context.Context, f *fleet) error {
 	for _, m := range f.members {
 		if err := m.server.SetFaults(vllmtest.Faults{Delay: 1500 * time.Millisecond}); err != nil {
@@ -109,7 +109,7 @@ func turns(ctx context.Context, f *fleet) error {
 		}
 		wg.Wait()
 		if errs != nil || len(got) != len(f.members) {
-			return errors.Join(append(errs, fmt.Errorf("of %d requests, one for each, these went where: %v", len(f.members), got))...)
+			return errors.Join(append(errs, fmt.Errorf("%d requests, one for each, were sent so: %v", len(f.members), got))...)
 		}
 	}
 	return nil

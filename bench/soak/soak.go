@@ -26,8 +26,8 @@ type soak struct {
 	verbose         bool
 }
 
-// How much may grow over a run. A collection's figure is in whole MB, and what is
-// under way when it happens differs.
+// The growth that is allowed over a run. A collection's figure is in whole MB,
+// and the requests in flight differ each time.
 var (
 	heapLimit      = limit{share: 0.10, fixed: 1.5 * (1 << 20)}
 	goroutineLimit = limit{share: 0.15, fixed: 16}

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Delta reads agents' calls that were recorded with their text, each as what it
-// adds to the call before it in its session: JSON lines with ts_us, session, keep
-// (leading bytes of the prompt before), suffix, input_bytes and output. Calls
-// whose prompt is empty are left out.
+// Delta reads agents' calls that were recorded with their text, each as its
+// addition to the previous call of its session: JSON lines with ts_us, session,
+// keep (leading bytes of the prompt before), suffix, input_bytes and output.
+// Calls with an empty prompt are omitted.
 //
 // A session begins when it did; each further call comes Think after the answer to
 // the one before, which is half of the time that was between them: how much of
@@ -59,8 +59,8 @@ func Delta(name string, r io.Reader) ([]Request, error) {
 			return fmt.Errorf("the prompts come to more than %d bytes", maxText)
 		}
 		if s.last != None && l.Keep == len(s.prompt) {
-			// Where the prompt goes on with the answer, this is what the engine had
-			// made, marks of the template before it included.
+			// If the prompt continues with the answer, this is the engine's output,
+			// with the marks of the template before it.
 			if at := strings.Index(l.Suffix, rs[s.last].ReplyText); at >= 0 && at <= 64 {
 				rs[s.last].ReplyText = l.Suffix[:at+len(rs[s.last].ReplyText)]
 			}
@@ -88,8 +88,8 @@ const maxText = 1 << 30
 
 // Copies returns n copies of each session of rs, which have text and follow each
 // other, as if n times as many had been recorded: copy k begins k/n of the span
-// later, wrapped around. What sessions had in common stays in common to all;
-// behind that each copy has another text of its own, of the same length.
+// later, wrapped around. The part that sessions have in common stays common to
+// all; after it each copy has its own text of the same length.
 func Copies(rs []Request, n int) []Request {
 	shared := sharedWithOthers(rs)
 	span := time.Duration(1)
@@ -145,7 +145,7 @@ func sharedWithOthers(rs []Request) []int {
 	})
 	out := make([]int, len(rs))
 	// In sorted order the best neighbour of another session is the next one on
-	// either side, and what lies between shares at least as much.
+	// either side, and all between them share at least as much.
 	sweep := func(idx []int) {
 		common, other := 0, None
 		for n, i := range idx {
@@ -180,9 +180,9 @@ func commonPrefix(a, b string) int {
 }
 
 // Tau reads the trajectories of tau-bench: a JSON array of objects with traj, a
-// list of chat messages. Each message of the assistant's is a request whose
-// prompt is all before it. There are no times in it: sessions and thinking are
-// for the caller to make up.
+// list of chat messages. Each message of the assistant is a request with all
+// earlier messages as its prompt. The file has no times: the caller generates
+// sessions and thinking times.
 func Tau(name string, r io.Reader) ([]Request, error) {
 	var all []struct {
 		Traj []json.RawMessage `json:"traj"`

@@ -10,8 +10,8 @@ import (
 )
 
 // Azure reads a trace in the form of the Azure LLM inference traces: CSV with
-// TIMESTAMP, ContextTokens and GeneratedTokens. Nothing is known of what prompts
-// share, so they share nothing.
+// TIMESTAMP, ContextTokens and GeneratedTokens. The trace does not show which
+// prompts share a prefix, so none do.
 func Azure(name string, r io.Reader) ([]Request, error) {
 	c := csv.NewReader(r)
 	c.FieldsPerRecord = 3
@@ -28,7 +28,7 @@ func Azure(name string, r io.Reader) ([]Request, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err) // it tells the line
+			return nil, fmt.Errorf("%s: %w", name, err) // it has the line
 		}
 		if n == 0 {
 			if row[0] != "TIMESTAMP" || row[1] != "ContextTokens" || row[2] != "GeneratedTokens" {

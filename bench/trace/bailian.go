@@ -44,8 +44,8 @@ func Bailian(name string, r io.Reader) ([]Request, error) {
 			return fmt.Errorf("timestamp %v is too late", *l.Timestamp)
 		}
 		last = *l.Timestamp
-		// Whole blocks only, in some of the files: what is left over is nobody
-		// else's.
+		// Only whole blocks, in some of the files: no other request has the
+		// rest.
 		var rest []Piece
 		in := l.InputLength
 		if n := len(l.HashIDs) * BailianBlock; n < in && in-n < BailianBlock {

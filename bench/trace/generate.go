@@ -31,7 +31,7 @@ func Generated() []Source {
 			"100 tokens", []float64{1, 2, 3}, long),
 		gen("hot", "one system prompt of 4,096 tokens shared by 80% of the requests, 20% with prompts of their own of the "+
 			"same length; questions of 64, answers of 128 tokens; 300 s of arrivals", []float64{20, 40, 60}, hot),
-		gen("bursts", "bursts of 24 to 800 requests within 0.1 s that share 2,048 tokens, beside as many requests again that "+
+		gen("bursts", "bursts of 24 to 800 requests within 0.1 s that share 2,048 tokens, and as many requests again that "+
 			"share nothing; questions and answers of 100 tokens; 300 s of arrivals", []float64{15, 30, 45}, bursts),
 		gen("none", "prompts of 500 to 8,000 tokens that share nothing, answers of 50 to 350 tokens; 300 s of arrivals",
 			[]float64{8, 14, 20}, nothing),

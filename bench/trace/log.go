@@ -19,18 +19,18 @@ import (
 // The fields:
 //
 //	time           when it arrived: seconds as a number, or RFC 3339 in a string; needed
-//	session        what names the conversation, if anything
-//	output_tokens  the length of the answer; 1 where it is missing
+//	session        the name of the conversation, if any
+//	output_tokens  the length of the answer; 1 if it is missing
 //
 // and one of these:
 //
-//	messages       the messages as in an OpenAI chat completion, with tools beside them
-//	               where there are some; reply is the text of the answer, if it is to be
+//	messages       the messages as in an OpenAI chat completion, with tools next to them
+//	               if there are any; reply is the text of the answer, if it is to be
 //	               cached and a later prompt repeats it
 //	prompt         the text that the engine sees; reply as above
-//	blocks         ids (numbers or strings) of its blocks from the first on, equal where
-//	               content and place are, with block_tokens, what one stands for (16
-//	               where it is missing), and input_tokens
+//	blocks         ids (numbers or strings) of its blocks from the first on, equal if
+//	               content and place are, with block_tokens, the length of one (16
+//	               if it is missing), and input_tokens
 //	input_tokens   alone: a prompt that shares nothing with any other
 //
 // Text counts four bytes a token, whatever a tokenizer would say. Other fields are

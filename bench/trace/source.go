@@ -32,7 +32,8 @@ func Recorded(dir string) []Source {
 	}
 }
 
-// File returns the source of a trace in a file, whose form its beginning tells.
+// File returns the source of a trace in a file. The beginning of the file shows its
+// format.
 func File(path string) (Source, error) {
 	f, err := os.Open(path)
 	if err != nil {

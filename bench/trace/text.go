@@ -58,8 +58,8 @@ func appendPieces(dst []byte, ps []Piece) []byte {
 	return dst
 }
 
-// PromptText returns the text of the prompt. It is made anew, in one allocation,
-// where the request has pieces.
+// PromptText returns the text of the prompt. If the request has pieces, each
+// call makes it, in one allocation.
 func (r *Request) PromptText() string {
 	if r.Text != "" {
 		return r.Text
@@ -69,8 +69,8 @@ func (r *Request) PromptText() string {
 
 // TokenIDs returns the token ids of prompt and output, Input + Output of them: the
 // bytes of the text, four to an id. Two requests have equal ids as far as their
-// blocks have equal hashes. index is the request's own; what it makes up where the
-// reply is not known is its own too.
+// blocks have equal hashes. index is the request's own; if the reply is not known,
+// the generated one is its own too.
 func (r *Request) TokenIDs(index int) []uint32 {
 	ids := make([]uint32, r.Input+r.Output)
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), len(ids)*BytesPerToken)
@@ -95,7 +95,7 @@ func (r *Request) TokenIDs(index int) []uint32 {
 // madeUp is the id of the piece that stands for the unknown reply to a request.
 func madeUp(index uint64) uint64 { return ID(index, 0x726570) }
 
-// KnownReply returns the text of the reply, "" where it is not known.
+// KnownReply returns the text of the reply, "" if it is not known.
 func (r *Request) KnownReply() string {
 	if r.ReplyText != "" || len(r.Reply) == 0 {
 		return r.ReplyText
@@ -114,8 +114,8 @@ func pieceText(ps []Piece) string {
 
 // Blocks returns, for each request, the chained hashes of the whole blocks of
 // size tokens that prompt and output fill: equal hashes mean equal content from
-// the first token on. The result is made once for each size and is not to be
-// changed. Where the reply is not known its blocks are the request's own.
+// the first token on. The result is made once for each size and must not be
+// changed. If the reply is not known, its blocks are the request's own.
 func (w *Workload) Blocks(size int) [][]uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *Workload) Blocks(size int) [][]uint64 {
 type chain struct {
 	size   int
 	hash   uint64 // of the whole blocks so far
-	part   uint64 // of what the block in the making holds
+	part   uint64 // of the content of the unfinished block
 	filled int
 	out    []uint64
 }
@@ -190,7 +190,7 @@ func (r *Request) hashes(size int, index uint64) []uint64 {
 		c.add(Piece{ID: madeUp(index), Tokens: missing})
 	}
 	if n := (r.Input + r.Output) / size; len(c.out) > n {
-		c.out = c.out[:n] // a known reply may be longer than what was generated
+		c.out = c.out[:n] // a known reply may be longer than the generated one
 	}
 	return c.out
 }

@@ -2,10 +2,10 @@
 // recorded traces and generators of made ones, which all yield one type,
 // [Workload].
 //
-// A prompt is known as a list of pieces (an id and a length in tokens; where only
-// hashes of blocks were recorded, and in what is generated) or as real text. Both
-// have a text, at four bytes a token, and the same cache blocks for equal leading
-// parts.
+// A prompt is known as a list of pieces (an id and a length in tokens; if only
+// hashes of blocks were recorded, and in generated workloads) or as real text.
+// Both have a text, at four bytes a token, and the same cache blocks for equal
+// leading parts.
 package trace
 
 import (
@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// BytesPerToken is what a token counts in text everywhere in the simulation.
+// BytesPerToken is the length of a token in text everywhere in the simulation.
 const BytesPerToken = 4
 
-// Piece is a run of tokens whose content its ID stands for: pieces of one ID are
-// equal as far as the shorter one reaches, pieces of different IDs differ from
-// their first token.
+// Piece is a run of tokens with the content that its ID identifies: pieces of
+// one ID are equal as far as the shorter one reaches, pieces of different IDs
+// differ from their first token.
 type Piece struct {
 	ID     uint64
 	Tokens int
@@ -33,8 +33,8 @@ const None = -1
 
 // Request is one request of a workload.
 type Request struct {
-	// Arrival is when it arrives, since the start; not used where it follows
-	// another.
+	// Arrival is the time of its arrival since the start; not used if it
+	// follows another.
 	Arrival time.Duration
 	// After is the index of the request that must have been answered before this
 	// one is made, None for none; Think is the time between. (Closed loop: turns of
@@ -43,13 +43,13 @@ type Request struct {
 	Think time.Duration
 	// Session names the conversation, "" for none.
 	Session string
-	// Prompt is what is sent, as pieces, or Text is, where the real text is known.
+	// Prompt is the sent prompt as pieces, or Text is, if the real text is known.
 	Prompt []Piece
 	Text   string
 	// Input and Output are lengths in tokens, at least 1 each. Input is the sum of
 	// Prompt, or the bytes of Text / BytesPerToken, rounded up.
 	Input, Output int
-	// Reply is the answer where it is known, because a later prompt repeats it, and
+	// Reply is the answer if it is known because a later prompt repeats it, and
 	// ReplyText is in a request with Text. Otherwise the engine makes up one that no
 	// prompt has.
 	Reply     []Piece
@@ -71,15 +71,15 @@ type Workload struct {
 type Source struct {
 	// Name is the one by which the command knows it.
 	Name string
-	// About says in one line what it is, and where it comes from.
+	// About describes it in one line, with its source.
 	About string
-	// Unit is what a rate counts: "x" (times the recorded rate) or "req/s".
+	// Unit is the unit of a rate: "x" (times the recorded rate) or "req/s".
 	Unit string
 	// Rates are the loads to look at by default, lowest first, and below the
 	// saturation of Replicas replicas of the default calibration.
 	Rates    []float64
 	Replicas int // 0 means 8
-	// Build returns the workload at a rate. What a seed changes is in About.
+	// Build returns the workload at a rate. About lists the effects of a seed.
 	Build func(rate float64, seed uint64) (*Workload, error)
 }
 
@@ -134,7 +134,7 @@ func poisson(r *rand.Rand, n int, rate float64) []time.Duration {
 }
 
 // order sorts requests of which each names the one it follows: those that follow
-// none by arrival, each of the others somewhere behind what it follows.
+// none by arrival, each of the others somewhere after the one it follows.
 func order(rs []Request) []Request {
 	n := len(rs)
 	// A follower's place is that of the time at which it would come if answers took
