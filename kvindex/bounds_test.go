@@ -141,11 +141,11 @@ func TestNothingStays(t *testing.T) {
 // The table of handles against a map, and it does not stay large.
 func TestHandles(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
-	var h handles
+	h := handles{keys: newSecrets().tags}
 	truth := map[uint64]ref{}
 	look := func(hash uint64) ref {
-		for i := h.home(tagOf(hash)); h.cells[i] != 0; i = h.next(i) {
-			if h.cells[i]>>32 == tagOf(hash) {
+		for i := h.home(h.tag(hash)); h.cells[i] != 0; i = h.next(i) {
+			if h.cells[i]>>32 == h.tag(hash) {
 				return ref(h.cells[i])
 			}
 		}

@@ -71,10 +71,8 @@ func (c *checker) target(tg *target) {
 	t := c.t
 	blocks, known, copies := 0, 0, 0
 	kids := map[*hold]int32{}
-	age := map[*hold]int{}
-	lists := 0
+	lists, leaves := 0, 0
 	for h := tg.recent.first; h != nil; h = h.next {
-		age[h] = len(age)
 		lists++
 		if h.list != &tg.recent || h.next == nil && tg.recent.last != h || h.next != nil && h.next.prev != h {
 			t.Error("the list of recent holds is broken")
@@ -107,8 +105,20 @@ func (c *checker) target(tg *target) {
 			}
 			if h.up != nil {
 				kids[h.up]++
-				if age[h] > age[h.up] {
-					t.Errorf("hold %d is more recent than the one above", i)
+			}
+			if (h.kids == 0) != (h.list != nil) || max(h.placed, h.used) > tg.clock {
+				t.Errorf("hold %d: %d kids, in a list %v, placed %d, used %d", i, h.kids, h.list != nil, h.placed, h.used)
+			}
+			if h.kids == 0 {
+				leaves++
+			}
+			for up := h.up; h.intact == tg.holes+1 && up != h.from; up = up.up {
+				known := uint64(0)
+				for a := up; a != nil; a = a.alias {
+					known |= a.known
+				}
+				if known&^up.resident() != 0 {
+					t.Errorf("hold %d: the one above, %d, lacks %x", i, up.number, known&^up.resident())
 				}
 			}
 		} else if h.head.node != h.node {
@@ -148,9 +158,9 @@ func (c *checker) target(tg *target) {
 			t.Errorf("hold %d: %d kids are counted of %d", h.number, h.kids, kids[h])
 		}
 	}
-	if mains != lists || free != len(tg.free) || blocks != tg.blocks || known != tg.handles.n || copies != len(tg.copies) {
-		t.Errorf("%s: %d of %d mains, %d of %d free, %d of %d blocks, %d of %d handles, %d of %d copies", tg.id,
-			mains, lists, free, len(tg.free), blocks, tg.blocks, known, tg.handles.n, copies, len(tg.copies))
+	if mains != tg.mains || leaves != lists || free != len(tg.free) || blocks != tg.blocks || known != tg.handles.n || copies != len(tg.copies) {
+		t.Errorf("%s: %d of %d mains, %d of %d leaves, %d of %d free, %d of %d blocks, %d of %d handles, %d of %d copies", tg.id,
+			mains, tg.mains, leaves, lists, free, len(tg.free), blocks, tg.blocks, known, tg.handles.n, copies, len(tg.copies))
 	}
 	if tg.blocks > c.x.cfg.MaxBlocks || tg.faded.len() > maxFaded || len(tg.hollow) > 0 || tg.orphans.blocks > c.x.cfg.MaxOrphans {
 		t.Errorf("%s: %d blocks, %d handles, %d orphans are too many", tg.id, tg.blocks, tg.handles.n, tg.orphans.blocks)

@@ -20,6 +20,7 @@ type secrets struct {
 	word  [8]uint64
 	salt  [4]uint64
 	first uint64
+	tags  [2]uint64 // of handles
 }
 
 func newSecrets() *secrets {
@@ -31,6 +32,7 @@ func newSecrets() *secrets {
 		s.salt[i] = rand.Uint64() | 1
 	}
 	s.first = rand.Uint64()
+	s.tags = [2]uint64{rand.Uint64(), rand.Uint64() | 1}
 	return s
 }
 

@@ -4,9 +4,13 @@ package kvindex
 // with open addressing and linear probing of 8 bytes a cell: a tag of 32 bits,
 // which also says where the cell belongs, above a reference to a hold and a bit.
 // The hash itself stands in the hold. Any size will do, so it grows by half.
+//
+// The tag is keyed: whoever chooses the hashes cannot make them fall into one cell.
 type handles struct {
 	cells []uint64
 	n     int
+	keys  [2]uint64
+	steps uint64 // counts the cells that were visited
 }
 
 // ref names a block of a target: the hold's number and the block's bit.
@@ -15,11 +19,10 @@ type ref uint32
 func refOf(h *hold, bit uint32) ref       { return ref(h.number<<6 | bit) }
 func (r ref) split() (number, bit uint32) { return uint32(r) >> 6, uint32(r) & (span - 1) }
 
-// tagOf spreads a hash: engines' are even, tests' are not. It is never 0.
-func tagOf(hash uint64) uint64 {
+// tag returns the cell's tag of a hash. It is never 0.
+func (t *handles) tag(hash uint64) uint64 {
 	const odd = 0x9e3779b97f4a7c15 // the golden ratio, as in Fibonacci hashing
-	hash ^= hash >> 32
-	return hash*odd>>32 | 1
+	return fold(fold(hash^t.keys[0], t.keys[1]), odd)>>32 | 1
 }
 
 func (t *handles) home(tag uint64) int { return int(tag * uint64(len(t.cells)) >> 32) }
@@ -37,7 +40,7 @@ func (t *handles) next(i int) int {
 func (t *handles) warm(hashes []uint64) (touched uint64) {
 	t.reserve(len(hashes))
 	for _, h := range hashes {
-		touched ^= t.cells[t.home(tagOf(h))]
+		touched ^= t.cells[t.home(t.tag(h))]
 	}
 	return touched
 }
@@ -53,13 +56,14 @@ func (t *handles) reserve(n int) {
 func (t *handles) add(hash uint64, r ref) {
 	t.reserve(1)
 	t.n++
-	t.insert(tagOf(hash), r)
+	t.insert(t.tag(hash), r)
 }
 
 func (t *handles) insert(tag uint64, r ref) {
 	i := t.home(tag)
 	for t.cells[i] != 0 {
 		i = t.next(i)
+		t.steps++
 	}
 	t.cells[i] = tag<<32 | uint64(r)
 }
@@ -76,13 +80,14 @@ func (t *handles) resize(size int) {
 
 // seek returns the cell of this very block.
 func (t *handles) seek(hash uint64, r ref) int {
-	c := tagOf(hash)<<32 | uint64(r)
+	c := t.tag(hash)<<32 | uint64(r)
 	i := t.home(c >> 32)
 	for t.cells[i] != c {
 		if t.cells[i] == 0 {
 			return -1
 		}
 		i = t.next(i)
+		t.steps++
 	}
 	return i
 }

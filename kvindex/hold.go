@@ -17,9 +17,14 @@ type hold struct {
 	up     *hold // the same target's main hold of the parent node, nil below a root
 	head   *hold // the main hold of the chain that this one is in, nil for a main one
 	alias  *hold // the next of the chain
-	next   *hold // neighbours in the list of main holds
+	next   *hold // neighbours in the list of main holds that have none below
 	prev   *hold
-	list   *holdList
+	list   *holdList // nil: none
+	from   *hold     // where intact ends: nil above the uppermost
+
+	used   uint64 // the target's clock when it was stored to last
+	placed uint64 // used of the place in the list
+	intact uint64 // target.holes+1 when heal found that all above, up to from, lack nothing
 
 	own    uint64 // resident
 	known  uint64 // has a hash, though it may be resident no more
@@ -180,13 +185,16 @@ func deepest(m uint64) uint32 { return uint32(63 - bits.LeadingZeros64(m)) }
 // lowest returns the lowest bit of a word that is not 0.
 func lowest(m uint64) uint32 { return uint32(bits.TrailingZeros64(m)) }
 
-// holdList is a list of main holds, the oldest first.
+// holdList is a list of holds, the oldest first.
 type holdList struct {
 	first, last *hold
 	n           int
 }
 
-func (l *holdList) push(h *hold) { l.insert(h, l.last) }
+func (l *holdList) push(h *hold) {
+	l.insert(h, l.last)
+	h.placed = h.used
+}
 
 // insert puts h behind after, or first where that is nil.
 func (l *holdList) insert(h, after *hold) {

@@ -69,9 +69,9 @@ var ErrTooManyTargets = errors.New("kvindex: too many targets")
 
 const maxTargets = 1 << 16
 
-// Index is the index. Its methods are safe for concurrent use. Match and Trusted
-// never wait; the others wait for one another. The messages of one target must be
-// applied one after another, in their order.
+// Index is the index. Its methods are safe for concurrent use. Match, Trusted,
+// BlockSize and Last never wait; the others wait for one another. The messages of
+// one target must be applied one after another, in their order.
 type Index struct {
 	cfg     Config
 	secrets *secrets
@@ -135,14 +135,17 @@ func New(cfg Config) (*Index, error) {
 // has a hold of its own.
 const maxBlocks = 1 << 24
 
-// Apply takes one message of a target. The first may have any seq. The one after
+// Apply applies one message of a target. The first may have any seq. The one after
 // the last is applied. A later one is ErrGap: nothing of it is applied, and the
 // target is not trusted until all up to it has been applied, or Reset is called.
-// One at or below the last means that the engine started over: what the target
-// held is forgotten, then it is applied. Whoever merges a replay with live
-// messages drops the doubles before.
+// One at or below the last means that the engine started over: the blocks that the
+// target held are forgotten, then it is applied. A caller that merges a replay with
+// live messages drops the duplicates before.
 //
-// Apply keeps nothing of b.
+// Apply lets other calls in between the events of a message. If one of them is
+// Reset or Forget for this target, the rest of the message is dropped.
+//
+// Apply keeps no part of b.
 func (x *Index) Apply(id string, seq uint64, b Batch) error {
 	x.mu.Lock()
 	t, err := x.admit(id)
@@ -150,14 +153,13 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 		x.mu.Unlock()
 		return err
 	}
-	last := t.last
-	was := t.shape
+	last, was := t.last, t.shape
+	restarted := t.begun && seq <= last
 	switch {
-	case !t.begun:
-	case seq <= last:
+	case restarted:
 		t.counts.Restarts++
 		x.restart(t)
-	case seq-last > 1:
+	case t.begun && seq-last > 1:
 		t.counts.Gaps++
 		if !t.missing || seq > t.until {
 			t.until = seq
@@ -170,7 +172,6 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 		}
 		return ErrGap
 	}
-	restarted := t.begun && seq <= last
 	t.begun, t.last = true, seq
 	if t.missing && seq >= t.until {
 		t.missing = false
@@ -179,9 +180,12 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 	t.counts.UnknownEvents += uint64(b.UnknownEvents)
 	t.counts.UnknownKeys += uint64(b.UnknownKeys)
 	t.counts.UnknownTokens += uint64(b.UnknownTokens)
-	for i := range b.Events {
-		x.event(t, &b.Events[i])
+	if !x.events(t, b.Events) {
+		x.mu.Unlock()
+		return nil
 	}
+	t.applied.Store(seq)
+	t.any.Store(true)
 	x.announce(t)
 	is := t.shape
 	x.mu.Unlock()
@@ -192,6 +196,29 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 		f(id, was.size(), is.size())
 	}
 	return nil
+}
+
+// atOnce is the number of blocks after which the events of a message let others
+// have the lock: about 100 us.
+const atOnce = 512
+
+// events applies the events of a message. It returns false if the target was reset
+// or forgotten meanwhile.
+func (x *Index) events(t *target, events []Event) bool {
+	life, done := t.life, 0
+	for i := range events {
+		if done >= atOnce {
+			done = 0
+			x.mu.Unlock()
+			x.mu.Lock()
+			if t.life != life {
+				return false
+			}
+		}
+		x.event(t, &events[i])
+		done += 1 + len(events[i].Hashes)
+	}
+	return true
 }
 
 // event applies one event.
@@ -218,6 +245,7 @@ func (x *Index) Reset(id string) {
 	defer x.mu.Unlock()
 	if t := (*x.ids.Load())[id]; t != nil {
 		t.begun = false
+		t.any.Store(false)
 		t.counts.Resets++
 		x.announce(t) // before the work, so that nobody sees half of it
 		x.restart(t)
@@ -252,6 +280,7 @@ func (x *Index) Forget(id string) {
 		return
 	}
 	t.begun = false
+	t.any.Store(false)
 	x.announce(t)
 	ids := make(map[string]*target, len(*x.ids.Load()))
 	for k, v := range *x.ids.Load() {
@@ -268,21 +297,30 @@ func (x *Index) Forget(id string) {
 	x.vacant = append(x.vacant, t.slot)
 }
 
-// Trusted says whether Match gives more than -1 for the target.
+// Trusted reports whether Match returns more than -1 for the target.
 func (x *Index) Trusted(id string) bool {
 	t := (*x.ids.Load())[id]
 	return t != nil && (*x.states.Load())[t.slot].Load()&stateTrusted != 0
 }
 
-// Last returns the sequence number of the last message that was applied to the
-// target; ok is false where there is none since New or Reset.
-func (x *Index) Last(id string) (seq uint64, ok bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if t := (*x.ids.Load())[id]; t != nil && t.begun {
-		return t.last, true
+// BlockSize returns the number of tokens of the target's blocks; 0 until one is
+// known.
+func (x *Index) BlockSize(id string) int {
+	t := (*x.ids.Load())[id]
+	if t == nil {
+		return 0
 	}
-	return 0, false
+	return shape((*x.states.Load())[t.slot].Load() >> stateShape).size()
+}
+
+// Last returns the sequence number of the last message of which all events are
+// applied to the target; ok is false if there is none since New or Reset.
+func (x *Index) Last(id string) (seq uint64, ok bool) {
+	t := (*x.ids.Load())[id]
+	if t == nil || !t.any.Load() {
+		return 0, false
+	}
+	return t.applied.Load(), true
 }
 
 const noGroup = math.MinInt32

@@ -302,7 +302,9 @@ func (x *Index) removeBlock(t *target, e *Event, j int, hash uint64) {
 	}
 	a.own &^= b
 	t.blocks--
-	a.main().publish()
+	h := a.main()
+	h.publish()
+	t.hole(h, bit)
 	if !a.useful(bit) {
 		t.faded.push(hash, e.sum(j))
 	}

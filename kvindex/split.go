@@ -43,9 +43,10 @@ func (x *Index) splitHold(h *hold, upper, lower *node) {
 		return
 	}
 	t := h.target
-	u := &hold{target: t, node: upper, up: h.up, kids: 1}
+	u := &hold{target: t, node: upper, up: h.up, kids: 1, used: h.used}
 	t.enlist(u)
-	h.up = u
+	t.mains++
+	h.up, h.intact, h.from = u, 0, nil
 	if a := h.aux.Load(); a != nil {
 		// The old node's readers read h's, which keeps all bits for them.
 		u.aux.Store(a.of(upper.mask()))
@@ -70,7 +71,6 @@ func (x *Index) splitHold(h *hold, upper, lower *node) {
 			before = a
 		}
 	}
-	t.recent.insert(u, h)
 	upper.enter(u, u.resident())
 	lower.enter(h, h.resident())
 }

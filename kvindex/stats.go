@@ -103,7 +103,7 @@ func (x *Index) Target(id string) (s TargetStats, ok bool) {
 		return s, false
 	}
 	return TargetStats{
-		Trusted: t.trusted(), Begun: t.begun, Last: t.last, BlockSize: t.shape.size(),
+		Trusted: t.trusted(), Begun: t.any.Load(), Last: t.applied.Load(), BlockSize: t.shape.size(),
 		Blocks: t.blocks, Orphans: t.orphans.blocks, Counters: t.counts,
 	}, true
 }

@@ -1,5 +1,7 @@
 package kvindex
 
+import "math/bits"
+
 // stored applies a Stored.
 func (x *Index) stored(t *target, e *Event) {
 	t.counts.Stored += uint64(len(e.Hashes))
@@ -158,6 +160,9 @@ func (x *Index) extend(s *store, n *node, h *hold, d uint32) {
 	if h != nil {
 		h.publish()
 		s.t.touch(h)
+		if h.empty() { // none of its blocks could be named
+			s.t.hollow = append(s.t.hollow, h)
+		}
 	}
 }
 
@@ -173,15 +178,19 @@ func (x *Index) enter(t *target, c *node, up *hold) *hold {
 	return x.newHold(t, c, up)
 }
 
-// maxChain bounds the hashes that one position may have on one target.
+// maxChain bounds the hashes that one position may have on one target, and the
+// blocks that one hash may have with different sums.
 const maxChain = 64
 
 // name gives the block at bit of a main hold a hash, and counts a copy of it.
 func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint32, resident bool) {
 	t, a := s.t, h
 	if !h.is(bit, hash, sum) {
-		f, at := t.find(hash, sum)
+		f, at, others := t.search(hash, sum)
 		switch {
+		case others >= maxChain:
+			t.counts.Moved++
+			return
 		case f == nil:
 		case f.main() == h && at == bit:
 			a = f
@@ -209,6 +218,9 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 		}
 	}
 	if !resident {
+		if a.own>>bit&1 == 0 {
+			t.hole(h, bit)
+		}
 		if !a.useful(bit) {
 			t.faded.push(hash, sum)
 		}
@@ -258,47 +270,77 @@ func (x *Index) vacancy(h *hold, bit uint32) *hold {
 	return a
 }
 
-// touch makes h the most recent of what t holds, and all above it more recent
-// still, so that the oldest hold has none below it.
+// touch makes h the hold that was stored to last. One that has others below it is
+// in no list: it cannot go before they do.
 func (t *target) touch(h *hold) {
-	for m := h; m.list == &t.recent && m.next == m.up; m = m.up {
-		if m.up == nil {
-			return // they are in their places
-		}
-	}
-	for m := h; m != nil; m = m.up {
-		m.take()
-		t.recent.push(m)
+	t.clock++
+	h.used = t.clock
+	switch {
+	case h.list == nil:
+	case h.next == nil:
+		h.placed = h.used
+	default:
+		h.take()
+		t.recent.push(h)
 	}
 }
+
+// healSteps bounds the holds that one event looks at on its way to the root. A
+// path that is longer is healed by the events that follow on it.
+const healSteps = 128
 
 // heal makes resident what must be if a block was named as a parent: an engine
 // that stores a block holds all before it.
 func (x *Index) heal(a *hold, bit uint32) {
 	h := a.main()
+	t := h.target
 	if b := uint64(1) << bit; a.own&b == 0 {
 		a.own |= b
-		h.target.blocks++
-		h.target.counts.Healed++
+		t.blocks++
+		t.counts.Healed++
 		h.publish()
 	}
-	need := h.node.mask() & (^uint64(0) >> (span - 1 - bit))
-	for ; ; need = h.node.mask() {
-		if missing := need &^ h.resident(); missing != 0 {
-			for a := h; a != nil; a = a.alias {
-				m := missing & a.known
-				a.own |= m
-				missing &^= m
-				for ; m != 0; m &= m - 1 {
-					h.target.blocks++
-					h.target.counts.Healed++
-				}
-			}
-			h.publish()
-		}
-		if h = h.up; h == nil {
-			return
-		}
+	h.fill(h.node.mask() & (^uint64(0) >> (span - 1 - bit)))
+	next := h.unchecked()
+	for n := 0; next != nil && n < healSteps; n++ {
+		next.fill(next.node.mask())
+		next = next.unchecked()
+		t.steps++
+	}
+	h.intact, h.from = t.holes+1, next
+}
+
+// unchecked returns the first hold above h that may lack blocks, as far as heal
+// has looked.
+func (h *hold) unchecked() *hold {
+	if h.intact == h.target.holes+1 {
+		return h.from
+	}
+	return h.up
+}
+
+// fill makes the blocks of need that a main hold knows resident.
+func (h *hold) fill(need uint64) {
+	missing := need &^ h.node.holders.Load().at(h.place).mask.Load()
+	if missing == 0 {
+		return
+	}
+	t := h.target
+	for a := h; a != nil; a = a.alias {
+		m := missing & a.known &^ a.own
+		a.own |= m
+		missing &^= m
+		t.blocks += bits.OnesCount64(m)
+		t.counts.Healed += uint64(bits.OnesCount64(m))
+	}
+	h.publish()
+}
+
+// hole notes that a block of a main hold is resident no more, or is known without
+// being resident.
+func (t *target) hole(h *hold, bit uint32) {
+	if h.kids > 0 || h.resident()>>bit>>1 != 0 {
+		t.holes++
 	}
 }
 

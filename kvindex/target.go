@@ -10,8 +10,11 @@ type target struct {
 	spec  atomic.Pointer[windows]
 
 	last      uint64
-	begun     bool // last is one of this life
-	missing   bool // messages up to until have not all been applied
+	begun     bool          // last is one of this life
+	life      uint64        // grows when all that is known is forgotten
+	applied   atomic.Uint64 // the last message all of whose events are applied
+	any       atomic.Bool   // applied is one of this life
+	missing   bool          // messages up to until have not all been applied
 	until     uint64
 	suspended bool
 
@@ -25,8 +28,12 @@ type target struct {
 	handles handles
 	holds   []*hold // by number
 	free    []uint32
-	recent  holdList // main holds, the least recently stored to first
+	mains   int      // main holds
+	clock   uint64   // counts the stores
+	recent  holdList // main holds that have none below, the least recently stored to first
 	hollow  []*hold  // main holds, some of which may know nothing any more
+	holes   uint64   // grows with each block that is gone though one behind it may not be
+	steps   uint64   // counts the holds that heal has visited
 	faded   fading
 	copies  map[ref]uint32 // beyond the first, of blocks that have several
 	orphans orphans
@@ -60,7 +67,7 @@ func (x *Index) admit(id string) (*target, error) {
 	if t := old[id]; t != nil {
 		return t, nil
 	}
-	t := &target{id: id, spare: &x.spare, primary: noGroup, host: -1}
+	t := &target{id: id, spare: &x.spare, primary: noGroup, host: -1, handles: handles{keys: x.secrets.tags}}
 	if n := len(x.vacant); n > 0 {
 		t.slot = x.vacant[n-1]
 		x.vacant = x.vacant[:n-1]
@@ -117,10 +124,13 @@ func (x *Index) setShape(t *target, sh shape) {
 
 // newHold makes t a holder of n, below its hold of the parent node.
 func (x *Index) newHold(t *target, n *node, up *hold) *hold {
-	h := &hold{target: t, node: n, up: up}
+	h := &hold{target: t, node: n, up: up, used: t.clock}
 	t.enlist(h)
+	t.mains++
 	if up != nil {
-		up.kids++
+		if up.kids++; up.kids == 1 {
+			up.take()
+		}
 	}
 	n.enter(h, 0)
 	t.recent.push(h)
@@ -140,27 +150,37 @@ func (t *target) enlist(h *hold) {
 }
 
 // find returns the block with this hash: the hold that has it, which may be one
-// of a chain, and its bit; nil where there is none.
+// of a chain, and its bit; nil if there is none.
 func (t *target) find(hash, sum uint64) (*hold, uint32) {
+	h, bit, _ := t.search(hash, sum)
+	return h, bit
+}
+
+// search is find, and returns how many blocks have the hash with other sums, if
+// there is no such block.
+func (t *target) search(hash, sum uint64) (h *hold, bit uint32, others int) {
 	cells := t.handles.cells
 	if len(cells) == 0 {
-		return nil, 0
+		return nil, 0, 0
 	}
-	tag := tagOf(hash)
+	tag := t.handles.tag(hash)
 	for i := t.handles.home(tag); cells[i] != 0; i = t.handles.next(i) {
+		t.handles.steps++
 		if cells[i]>>32 != tag {
 			continue
 		}
 		number, bit := ref(cells[i]).split()
 		if h := t.holds[number]; h.is(bit, hash, sum) {
-			return h, bit
+			return h, bit, 0
 		}
+		others++ // or a tag that is equal by chance
 	}
-	return nil, 0
+	return nil, 0, others
 }
 
 // restart forgets all that is known of t but its counters.
 func (x *Index) restart(t *target) {
+	t.life++
 	x.clear(t)
 	t.layers, t.host = nil, -1
 	t.primary, t.full = noGroup, false
@@ -173,7 +193,7 @@ func (x *Index) restart(t *target) {
 func (x *Index) clear(t *target) {
 	var empty []*node
 	for _, h := range t.holds {
-		if h == nil || h.list == nil { // an alias: its main hold goes for it
+		if h == nil || h.head != nil { // the main hold of an alias goes for it
 			continue
 		}
 		h.node.leave(h)
@@ -186,9 +206,9 @@ func (x *Index) clear(t *target) {
 		x.unlink(n)
 	}
 	t.blocks = 0
-	t.handles = handles{}
+	t.handles = handles{keys: t.handles.keys, steps: t.handles.steps}
 	t.holds, t.free = nil, nil
-	t.recent, t.hollow, t.faded = holdList{}, nil, fading{}
+	t.mains, t.recent, t.hollow, t.faded = 0, holdList{}, nil, fading{}
 	t.copies = nil
 	t.orphans = orphans{}
 	for i := range t.layers {
@@ -217,10 +237,14 @@ func (x *Index) trim(t *target) {
 		}
 	}
 	x.sweep(t)
-	for t.blocks > x.cfg.MaxBlocks || t.recent.n > x.cfg.MaxBlocks+maxFaded {
-		// The oldest one has none below it, as whatever is stored to makes those
-		// above it newer than itself.
-		x.shorten(t.recent.first)
+	for t.blocks > x.cfg.MaxBlocks || t.mains > x.cfg.MaxBlocks+maxFaded {
+		h := t.recent.first
+		if h.used > h.placed { // it was stored to while it had others below it
+			h.take()
+			t.recent.push(h)
+			continue
+		}
+		x.shorten(h)
 		x.sweep(t)
 	}
 }
@@ -230,7 +254,7 @@ func (x *Index) sweep(t *target) {
 	for len(t.hollow) > 0 {
 		h := t.hollow[len(t.hollow)-1]
 		t.hollow = t.hollow[:len(t.hollow)-1]
-		if h.list != nil && h.empty() {
+		if t.holds[h.number] == h && h.empty() { // not freed already
 			x.freeHold(h)
 		}
 	}
@@ -262,7 +286,8 @@ func (x *Index) unname(a *hold, bit uint32) {
 	if a.multi>>bit&1 != 0 {
 		delete(t.copies, r)
 	}
-	if a.own>>bit&1 != 0 {
+	gone := a.own>>bit&1 != 0
+	if gone {
 		t.blocks--
 	}
 	off := ^(uint64(1) << bit)
@@ -270,6 +295,9 @@ func (x *Index) unname(a *hold, bit uint32) {
 	a.own &= off
 	a.multi &= off
 	h := a.main()
+	if gone {
+		t.hole(h, bit)
+	}
 	for i := range t.layers {
 		x.mark(h, i, bit)
 	}
@@ -284,15 +312,23 @@ func (x *Index) freeHold(h *hold) {
 	for a := h; a != nil; a = a.alias {
 		t.dismiss(a)
 	}
+	t.mains--
+	up := h.up
+	if up != nil {
+		if up.kids--; up.kids == 0 {
+			// Its place is that of the hold below it; if it was stored to after that,
+			// trim finds out.
+			t.recent.insert(up, h)
+			up.placed = h.placed
+		}
+		if up.empty() {
+			t.hollow = append(t.hollow, up)
+		}
+	}
 	h.take()
 	h.node.leave(h)
 	if h.node.holders.Load() == nil {
 		x.unlink(h.node)
-	}
-	if up := h.up; up != nil {
-		if up.kids--; up.empty() {
-			t.hollow = append(t.hollow, up)
-		}
 	}
 }
 
