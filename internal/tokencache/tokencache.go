@@ -159,8 +159,8 @@ func (c *Cache) Ended(p *router.Prompt, id string, e *Presumption) {
 	if e == nil {
 		return
 	}
-	if t, ok := c.index.Target(id); ok && t.BlockSize > 0 && t.BlockSize != c.blockOf(id) {
-		c.blocks.Store(id, t.BlockSize)
+	if n := c.index.BlockSize(id); n > 0 && n != c.blockOf(id) {
+		c.blocks.Store(id, n)
 	}
 	var room [1]int
 	block := c.blockOf(id)
