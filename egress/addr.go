@@ -44,7 +44,7 @@ var (
 	compatible = netip.MustParsePrefix("::/96")           // RFC 4291, 2.5.5.1
 )
 
-// denies returns the range for which p denies a, and the block of it that holds
+// denies returns the range for which p denies a, and the block of it that contains
 // a, or an IPv4 address in it; or "".
 func (p Policy) denies(a netip.Addr) (Range, netip.Prefix) {
 	a = a.WithZone("").Unmap()
@@ -90,8 +90,8 @@ func embedded(a netip.Addr) []netip.Addr {
 	case nat64.Contains(a), translated.Contains(a):
 		as = append(as, at(12, 13, 14, 15))
 	case localNAT64.Contains(a):
-		// How long the operator's own prefix is, is not known; RFC 6052, 2.2 says
-		// where the address is then. Where nothing is, there is none.
+		// How long the operator's own prefix is, is not known; RFC 6052, 2.2 has
+		// the places of the address for each length. A place with a 0 has none.
 		for _, v4 := range []netip.Addr{at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), at(12, 13, 14, 15)} {
 			if b := v4.As4(); b[0] != 0 {
 				as = append(as, v4)
@@ -110,7 +110,7 @@ func embedded(a netip.Addr) []netip.Addr {
 	return as
 }
 
-// readings returns every address that a resolver may take host for, none where
+// readings returns every address that a resolver may take host for, none if
 // it is a name. An error is a host that is neither.
 func readings(host string) ([]netip.Addr, error) {
 	h := strings.TrimSuffix(host, ".")

@@ -16,13 +16,13 @@ import (
 type Dialer struct {
 	policy Policy
 	free   net.Dialer // for allowed hosts
-	held   net.Dialer // checks what it dials
+	held   net.Dialer // checks each address that it dials
 }
 
-// dialTimeout bounds one connection attempt where ctx does not.
+// dialTimeout bounds one connection attempt if ctx does not.
 const dialTimeout = 10 * time.Second
 
-// Dialer returns a dialer that holds every connection to the policy, which must
+// Dialer returns a dialer that checks every connection by the policy, which must
 // not be changed afterwards.
 func (p Policy) Dialer() *Dialer {
 	d := &Dialer{policy: p}
@@ -32,7 +32,7 @@ func (p Policy) Dialer() *Dialer {
 }
 
 // DialContext connects to address on a network "tcp", "tcp4" or "tcp6". Of a
-// name that has several addresses those that are denied are passed over; where
+// name that has several addresses those that are denied are passed over; if
 // none connects, a denied one is a [*DeniedError] that names the host.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if !strings.HasPrefix(network, "tcp") {
@@ -59,7 +59,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 }
 
 // Control is a net.Dialer's Control: it refuses the address about to be dialled
-// where the policy denies it. It knows no names, so of AllowHosts only addresses
+// if the policy denies it. It knows no names, so of AllowHosts only addresses
 // count.
 func (d *Dialer) Control(network, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)

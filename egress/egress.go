@@ -1,9 +1,9 @@
-// Package egress says which addresses the clients that run in the background may
+// Package egress decides which addresses the clients that run in the background may
 // reach, so that an endpoint in a file, or a DNS answer, cannot point them at
 // the cloud's metadata service.
 //
 // A [Policy] is asked twice: [Policy.CheckURL] when an endpoint is read, which
-// tells a denied one early and without DNS, and [Policy.Dialer] at every
+// finds a denied one early and without DNS, and [Policy.Dialer] at every
 // connection, on the address that is really dialled, so that a name which has
 // come to mean another address is denied then.
 package egress
@@ -19,7 +19,7 @@ import (
 	"github.com/warmroute/router"
 )
 
-// Policy says what may be reached. The zero Policy denies link-local addresses
+// Policy is the addresses that may be reached. The zero Policy denies link-local addresses
 // and the clouds' metadata services, and allows everything else. It may be copied and
 // is safe for concurrent use while nobody changes it.
 type Policy struct {
@@ -45,15 +45,16 @@ const (
 	Private   Range = "private"
 )
 
-// DeniedError says what was denied, and why. It is returned by pointer.
+// DeniedError reports the address that was denied, and why. It is returned by
+// pointer.
 type DeniedError struct {
 	Target string     // the URL without its password, or the address that was dialled
-	Addr   netip.Addr // what it is; the zero Addr where only its name tells
+	Addr   netip.Addr // its address; the zero Addr if the name alone is denied
 	Range  Range
-	Block  netip.Prefix // the part of Range that holds it; the zero Prefix with the zero Addr
+	Block  netip.Prefix // the part of Range that contains it; the zero Prefix with the zero Addr
 }
 
-// Error says what, which range, and which setting allows it.
+// Error names the target, its range and the setting that allows it.
 func (e *DeniedError) Error() string {
 	is, block := "its host", ""
 	if e.Addr.IsValid() {
@@ -102,11 +103,11 @@ func hasColon(h string) bool {
 	return err != nil && strings.Contains(h, ":")
 }
 
-// CheckURL returns an error where the policy denies rawURL's host as it is
+// CheckURL returns an error if the policy denies rawURL's host as it is
 // written, in any spelling that some resolver takes for an address (decimal,
-// hexadecimal, octal, short and IPv4-in-IPv6 forms among them), or where rawURL
+// hexadecimal, octal, short and IPv4-in-IPv6 forms among them), or if rawURL
 // is not an absolute http, https or tcp URL with a host. A denied one is a
-// [*DeniedError]. It asks no DNS: what a name means is checked when it is dialled.
+// [*DeniedError]. It asks no DNS: the addresses of a name are checked when they are dialled.
 func (p Policy) CheckURL(rawURL string) error {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -131,7 +132,7 @@ func (p Policy) CheckURL(rawURL string) error {
 	return p.checkHost(name, u.Hostname())
 }
 
-// checkHost checks a host as it is written. target is what the error names.
+// checkHost checks a host as it is written. target is the name of it in the error.
 func (p Policy) checkHost(target, host string) error {
 	if p.allowed(host) {
 		return nil
@@ -151,8 +152,8 @@ func (p Policy) checkHost(target, host string) error {
 	return nil
 }
 
-// CheckAddr returns a [*DeniedError] where the policy denies a. It is for clients
-// that dial by themselves what they resolved before.
+// CheckAddr returns a [*DeniedError] if the policy denies a. It is for clients
+// that resolve and dial by themselves.
 func (p Policy) CheckAddr(a netip.Addr) error {
 	if p.allowed(a.WithZone("").String()) {
 		return nil

@@ -181,10 +181,11 @@ func TestAllowHosts(t *testing.T) {
 
 func TestErrorSaysAll(t *testing.T) {
 	for url, parts := range map[string][]string{
-		"http://me:secret@2852039166/x": {"http://me:xxxxx@2852039166/x", "169.254.169.254", "link-local", "169.254.0.0/16", "AllowLinkLocal", "block_link_local = false", "allow_hosts"},
-		"http://127.1/":                 {"http://127.1/", "127.0.0.1", "loopback", "block_loopback"},
-		"http://localhost/":             {"http://localhost/", "loopback", "block_loopback"},
-		"http://10.1.1.1/":              {"10.1.1.1", "private", "block_private"},
+		"http://me:secret@2852039166/x": {"http://me:xxxxx@2852039166/x", "169.254.169.254", "link-local", "169.254.0.0/16",
+			"AllowLinkLocal", "block_link_local = false", "allow_hosts"},
+		"http://127.1/":     {"http://127.1/", "127.0.0.1", "loopback", "block_loopback"},
+		"http://localhost/": {"http://localhost/", "loopback", "block_loopback"},
+		"http://10.1.1.1/":  {"10.1.1.1", "private", "block_private"},
 	} {
 		err := strict.CheckURL(url)
 		for _, part := range parts {
@@ -204,7 +205,10 @@ func TestErrorSaysAll(t *testing.T) {
 // A name is checked by what is dialled: localhost stands for a name that has
 // come to mean a denied address.
 func TestDialer(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = io.WriteString(w, "ok")
+	}))
 	defer s.Close()
 	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
 	if err != nil {
@@ -259,12 +263,16 @@ func TestDialer(t *testing.T) {
 // them is held too, whatever the spelling.
 func TestRedirect(t *testing.T) {
 	to := ""
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusFound) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		http.Redirect(w, r, to, http.StatusFound)
+	}))
 	defer s.Close()
 	tr := &http.Transport{DialContext: Policy{}.Dialer().DialContext}
 	defer tr.CloseIdleConnections()
 	for _, to = range []string{
-		"http://169.254.169.254/latest/meta-data/", "http://2852039166/", "http://[::ffff:a9fe:a9fe]/", "http://[fd00:ec2::254]/",
+		"http://169.254.169.254/latest/meta-data/", "http://2852039166/", "http://[::ffff:a9fe:a9fe]/",
+		"http://[fd00:ec2::254]/",
 		"http://169.254.169.254./", "http://[64:ff9b::a9fe:a9fe]/", "http://[fe80::1%25lo]/", "https://0xa9.0xfe.0xa9.0xfe/",
 	} {
 		resp, err := (&http.Client{Transport: tr}).Get(s.URL)
@@ -281,8 +289,9 @@ func TestRedirect(t *testing.T) {
 // What a client dials by itself, as ZeroMQ's does, is asked with CheckAddr.
 func TestCheckAddr(t *testing.T) {
 	for s, want := range map[string]Range{
-		"169.254.169.254": LinkLocal, "::ffff:169.254.169.254": LinkLocal, "fe80::1%eth0": LinkLocal, "64:ff9b::a9fe:a9fe": LinkLocal,
-		"127.0.0.1": Loopback, "::": Loopback, "10.1.2.3": Private, "::ffff:10.1.2.3": Private, "93.184.216.34": "",
+		"169.254.169.254": LinkLocal, "::ffff:169.254.169.254": LinkLocal, "fe80::1%eth0": LinkLocal,
+		"64:ff9b::a9fe:a9fe": LinkLocal,
+		"127.0.0.1":          Loopback, "::": Loopback, "10.1.2.3": Private, "::ffff:10.1.2.3": Private, "93.184.216.34": "",
 	} {
 		got := Range("")
 		var d *DeniedError
@@ -296,7 +305,8 @@ func TestCheckAddr(t *testing.T) {
 }
 
 func FuzzCheckURL(f *testing.F) {
-	for _, s := range []string{"http://169.254.169.254/", "http://0xa9.254.0251.0376/", "http://[::ffff:1.2.3.4]:80/", "tcp://h:1"} {
+	for _, s := range []string{"http://169.254.169.254/", "http://0xa9.254.0251.0376/", "http://[::ffff:1.2.3.4]:80/",
+		"tcp://h:1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -137,7 +137,8 @@ func (t *Target) check(bad *configerr.List, at string, policy egress.Policy) {
 		add(token(name), router.ConfigError{Field: "Header", Value: name, Allowed: "the names of headers"})
 		for _, v := range values {
 			control := strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
-			add(!control, router.ConfigError{Field: fmt.Sprintf("Header[%q]", name), Allowed: "a value without control characters"})
+			add(!control, router.ConfigError{Field: fmt.Sprintf("Header[%q]", name),
+				Allowed: "a value without control characters"})
 		}
 	}
 	duration := func(field string, d time.Duration) {
@@ -147,10 +148,13 @@ func (t *Target) check(bad *configerr.List, at string, policy egress.Policy) {
 	duration("Timeout", t.Timeout)
 	duration("Stale", t.Stale)
 	if t.Stale > 0 {
-		add(t.Stale >= t.Refresh, router.ConfigError{Field: "Stale", Value: t.Stale, Allowed: fmt.Sprintf("at least Refresh, %v", t.Refresh)})
-		add(t.Timeout <= t.Stale, router.ConfigError{Field: "Timeout", Value: t.Timeout, Allowed: fmt.Sprintf("at most Stale, %v", t.Stale)})
+		add(t.Stale >= t.Refresh, router.ConfigError{Field: "Stale", Value: t.Stale,
+			Allowed: fmt.Sprintf("at least Refresh, %v", t.Refresh)})
+		add(t.Timeout <= t.Stale, router.ConfigError{Field: "Timeout", Value: t.Timeout,
+			Allowed: fmt.Sprintf("at most Stale, %v", t.Stale)})
 	}
-	add(t.Watermark > 0 && t.Watermark <= 1, router.ConfigError{Field: "Watermark", Value: t.Watermark, Allowed: "above 0 and at most 1"})
+	add(t.Watermark > 0 && t.Watermark <= 1, router.ConfigError{Field: "Watermark", Value: t.Watermark,
+		Allowed: "above 0 and at most 1"})
 }
 
 func (t *Target) checkEndpoint(policy egress.Policy) error {

@@ -32,15 +32,14 @@ var (
 	errLines   = fmt.Errorf("the answer has more than %d bytes of %s", maxSelected, ratioName)
 )
 
-// answer is what one answer says.
+// answer is the content of one answer.
 type answer struct {
 	kind      Kind
 	occupancy float64 // 0..1
 	available bool
 }
 
-// decode reads one answer, of which it takes no more than the bound of what it
-// begins like.
+// decode reads one answer, up to the bound of the format that it begins like.
 func decode(body io.Reader, want Kind) (answer, error) {
 	limited := &io.LimitedReader{R: body, N: MaxMetrics + 1}
 	r := bufio.NewReaderSize(limited, maxLine)
@@ -122,9 +121,9 @@ func decodeOccupancy(occupancy, available json.RawMessage) (answer, error) {
 	return a, err
 }
 
-// decodeStatus reads what LMCache's server says of its L1s: several ones in
+// decodeStatus reads the state of the L1s of LMCache's server: several ones in
 // l1_managers, a single one in l1_manager (and, since 0.5.6, in both). The fullest
-// speaks for all.
+// counts.
 func decodeStatus(storage, healthy json.RawMessage) (answer, error) {
 	a := answer{kind: KindStatus, occupancy: -1, available: true}
 	and := func(name string, raw json.RawMessage) error {
@@ -210,9 +209,9 @@ func jsonError(err error) error {
 	return fmt.Errorf("the JSON is broken: %w", err)
 }
 
-// fields returns the values of the names in the object doc, nil where it lacks
-// one. Names are exact. One that is there twice is an error: nobody can tell which
-// is meant.
+// fields returns the values of the names in the object doc, nil for one
+// that it lacks. Names are exact. A name that is there twice is an error: the meaning
+// is open.
 func fields(doc []byte, names ...string) ([]json.RawMessage, error) {
 	values := make([]json.RawMessage, len(names))
 	err := each(doc, func(name string, value json.RawMessage) error {
@@ -239,7 +238,7 @@ func number(name string, raw json.RawMessage) (float64, error) {
 	return clamp(*v), nil
 }
 
-// boolean returns true where raw is nil.
+// boolean returns true if raw is nil.
 func boolean(name string, raw json.RawMessage) (bool, error) {
 	switch string(raw) {
 	case "", "true":

@@ -40,7 +40,8 @@ func lines[T any](t *testing.T, path string) []T {
 
 // ratios is the fill of LMCache's L1 in each recorded state, as the tool that
 // filled it said, to three digits.
-var ratios = map[string]float64{"empty": 0, "partial": 0.3125, "half": 0.5, "near_watermark": 0.797, "after_eviction": 0.773}
+var ratios = map[string]float64{"empty": 0, "partial": 0.3125, "half": 0.5, "near_watermark": 0.797,
+	"after_eviction": 0.773}
 
 // Whatever LMCache's servers were seen to answer, on any path, is polled over a
 // socket: the two that tell the fill are understood, all others are failures.
@@ -151,15 +152,17 @@ func TestLiveLifecycle(t *testing.T) {
 	ratio.Store(0.0)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		r := ratio.Load().(float64)
-		_, _ = fmt.Fprintf(w, `{"is_healthy": true, "storage_manager": {"is_healthy": true, "l1_manager": {"is_healthy": true, "memory_usage_ratio": %v}}}`, r)
+		_, _ = fmt.Fprintf(w,
+			`{"is_healthy": true, "storage_manager": {"is_healthy": true, "l1_manager": {"is_healthy": true, "memory_usage_ratio": %v}}}`, r)
 		polls.Add(1)
 	})}
 	t.Cleanup(func() { _ = srv.Close() })
 
 	var ch changes
 	p := mustNew(t, Config{
-		Targets: []Target{{ID: "a", Endpoint: "http://" + addr + "/status", Refresh: 5 * time.Millisecond, Timeout: 20 * time.Second, Stale: time.Minute}},
-		Trace:   Trace{Changed: ch.changed},
+		Targets: []Target{{ID: "a", Endpoint: "http://" + addr + "/status", Refresh: 5 * time.Millisecond,
+			Timeout: 20 * time.Second, Stale: time.Minute}},
+		Trace: Trace{Changed: ch.changed},
 	})
 	run(t, p)
 	// The recording has the stop, of another run, before the fill.

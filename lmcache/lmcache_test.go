@@ -26,7 +26,8 @@ func TestNewNamesWhatIsOff(t *testing.T) {
 		Egress: egress.Policy{AllowHosts: []string{"*.example"}},
 		Targets: []Target{
 			{},
-			{ID: "a", Endpoint: "http://127.0.0.1:1/", Kind: "redis", Refresh: -1, Timeout: -1, Stale: -1, Watermark: math.NaN()},
+			{ID: "a", Endpoint: "http://127.0.0.1:1/", Kind: "redis", Refresh: -1, Timeout: -1, Stale: -1,
+				Watermark: math.NaN()},
 			{ID: "b", Endpoint: "http://169.254.169.254/latest"},
 			{ID: "c", Endpoint: "tcp://127.0.0.1:1", Watermark: 1.5},
 			{ID: "d", Endpoint: "http://127.0.0.1:1/", Refresh: time.Minute, Stale: time.Second, Timeout: 2 * time.Second},
@@ -42,9 +43,11 @@ func TestNewNamesWhatIsOff(t *testing.T) {
 	for _, want := range []string{
 		"Egress.AllowHosts[0] is", `Targets[0].ID is ""`, "Targets[0].Endpoint: it is empty",
 		`target "a": Targets[1].Kind is "redis"`, "Refresh is -1ns", "Timeout is -1ns", "Stale is -1ns", "Watermark is NaN",
-		`"b": Targets[2].Endpoint: egress: http://169.254.169.254/latest is denied`, `[3].Endpoint: it is not an http`, "Watermark is 1.5",
+		`"b": Targets[2].Endpoint: egress: http://169.254.169.254/latest is denied`, `[3].Endpoint: it is not an http`,
+		"Watermark is 1.5",
 		"[4].Stale is 1s; it must be at least Refresh", "Timeout is 2s; it must be at most Stale",
-		`Header is "a b"`, "control character", `Targets[7].ID is "f"; it must be another one than that of Targets[6]`, `[8].Endpoint`,
+		`Header is "a b"`, "control character", `Targets[7].ID is "f"; it must be another one than that of Targets[6]`,
+		`[8].Endpoint`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)
@@ -161,7 +164,8 @@ func TestTimes(t *testing.T) {
 			return `{"occupancy": 0.25}`, nil
 		}
 		p := mustNew(t, Config{Targets: []Target{
-			{ID: "well", Endpoint: "http://well/"}, {ID: "stops", Endpoint: "http://stops/"}, {ID: "hangs", Endpoint: "http://hangs/"},
+			{ID: "well", Endpoint: "http://well/"}, {ID: "stops", Endpoint: "http://stops/"}, {ID: "hangs",
+				Endpoint: "http://hangs/"},
 		}})
 		p.transport = n
 		stop := run(t, p)
@@ -171,7 +175,8 @@ func TestTimes(t *testing.T) {
 		}
 		time.Sleep(6 * time.Second) // a poll of 30 s to 32.2 s, and its timeout
 		st := p.Status("stops")
-		if st.State != Failed || !errors.Is(st.Err, context.DeadlineExceeded) || st.Occupancy != 0.25 || st.Age < 4*time.Second || st.Age > 8*time.Second {
+		if st.State != Failed || !errors.Is(st.Err, context.DeadlineExceeded) || st.Occupancy != 0.25 ||
+			st.Age < 4*time.Second || st.Age > 8*time.Second {
 			t.Errorf("at 35 s: %+v", st)
 		}
 		time.Sleep(25 * time.Second)
@@ -204,7 +209,8 @@ func TestTimes(t *testing.T) {
 			t.Errorf("just before it is stale: %+v", p.Status("well"))
 		}
 		time.Sleep(time.Millisecond)
-		if st := p.Status("well"); st.State != Stale || !st.State.Neutral() || !math.IsNaN(st.Free) || !p.says("well", math.NaN()) || st.Occupancy != 0.25 || st.Age != DefaultStale {
+		if st := p.Status("well"); st.State != Stale || !st.State.Neutral() || !math.IsNaN(st.Free) ||
+			!p.says("well", math.NaN()) || st.Occupancy != 0.25 || st.Age != DefaultStale {
 			t.Errorf("stale: %+v", st)
 		}
 		if st := p.Status("stops"); st.State != Failed {

@@ -165,7 +165,8 @@ func (p *Poller) note(s *source, begin time.Time, a answer, err error) {
 	next := &status{state: Available, kind: a.kind, occupancy: a.occupancy, at: now}
 	switch {
 	case err != nil:
-		next = &status{state: Failed, kind: old.kind, occupancy: old.occupancy, at: old.at, err: err, failures: old.failures + 1}
+		next = &status{state: Failed, kind: old.kind, occupancy: old.occupancy, at: old.at, err: err,
+			failures: old.failures + 1}
 	case !a.available:
 		next.state = Unavailable
 	}
@@ -182,7 +183,8 @@ func (p *Poller) note(s *source, begin time.Time, a answer, err error) {
 		level = zap.WarnLevel
 	}
 	p.log.Log(level, "LMCache occupancy", zap.String("target", s.ID), zap.String("endpoint", st.Endpoint),
-		zap.Stringer("from", old.state), zap.Stringer("to", next.state), zap.Float64("occupancy", st.Occupancy), zap.Error(err))
+		zap.Stringer("from", old.state), zap.Stringer("to", next.state), zap.Float64("occupancy",
+			st.Occupancy), zap.Error(err))
 	if f := p.trace.Changed; f != nil {
 		f(old.state, st)
 	}

@@ -70,7 +70,8 @@ func TestBadServers(t *testing.T) {
 		{"10 GB of JSON", endless(`{"occupancy": 0.5, "x": "`, "x"), "longer than"},
 		{"10 GB of metrics", endless("lmcache_mp_l1_usage_ratio 0.5\n", "up 1\n"), "longer than"},
 		{"10 GB of blanks", endless("", " "), "longer than"},
-		{"redirects to the metadata service", says(302, "Location", "http://169.254.169.254/latest/meta-data/", ""), "redirects are not followed"},
+		{"redirects to the metadata service", says(302, "Location", "http://169.254.169.254/latest/meta-data/", ""),
+			"redirects are not followed"},
 		{"redirects to another server", says(307, "Location", victim.URL, good), "redirects are not followed"},
 		{"redirects by itself", says(301, "Location", "/occupancy", good), "status 301"},
 		{"not modified", says(304, "", "", ""), "status 304"},
@@ -99,7 +100,8 @@ func TestBadServers(t *testing.T) {
 			}
 			var ch changes
 			core, logs := observer.New(zap.DebugLevel)
-			p := mustNew(t, Config{Targets: []Target{a, well.target("well")}, Logger: zap.New(core), Trace: Trace{Changed: ch.changed}})
+			p := mustNew(t, Config{Targets: []Target{a, well.target("well")}, Logger: zap.New(core),
+				Trace: Trace{Changed: ch.changed}})
 			run(t, p)
 			eventually(t, "three failures", func() bool { return p.Status("bad").Failures >= 3 })
 			eventually(t, "the other is polled on", func() bool { return well.polls.Load() >= 3 && p.says("well", 0.75) })
@@ -134,7 +136,8 @@ func TestBadServers(t *testing.T) {
 // Each change is logged and told, and nothing else.
 func TestFlapping(t *testing.T) {
 	s := newServer(t)
-	bodies := []string{`{"occupancy": 0.5}`, "<html>", `{"occupancy": 0.5, "cache_available": false}`, `{"occupancy": "?"}`}
+	bodies := []string{`{"occupancy": 0.5}`, "<html>", `{"occupancy": 0.5, "cache_available": false}`,
+		`{"occupancy": "?"}`}
 	var at atomic.Int64
 	s.does(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, bodies[at.Add(1)/3%int64(len(bodies))]) // three times each
@@ -154,7 +157,8 @@ func TestFlapping(t *testing.T) {
 	if n := int(polled.Load()); len(told) < n/3-1 || len(told) > n/3+2 {
 		t.Errorf("%d changes in %d polls", len(told), n)
 	}
-	cycle := []string{"a: failed -> available", "a: available -> failed", "a: failed -> unavailable", "a: unavailable -> failed"}
+	cycle := []string{"a: failed -> available", "a: available -> failed", "a: failed -> unavailable",
+		"a: unavailable -> failed"}
 	for i, c := range told {
 		want := cycle[i%4]
 		if i == 0 {
@@ -178,18 +182,21 @@ func TestFlapping(t *testing.T) {
 func TestKindsAndHeaders(t *testing.T) {
 	s := newServer(t)
 	s.does(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer s3cret" || r.Host != "lmcache.test" || r.Method != http.MethodGet || r.Header.Get("User-Agent") != "warmroute" {
+		if r.Header.Get("Authorization") != "Bearer s3cret" || r.Host != "lmcache.test" || r.Method != http.MethodGet ||
+			r.Header.Get("User-Agent") != "warmroute" {
 			w.WriteHeader(401)
 			return
 		}
 		switch r.URL.Path {
 		case "/status":
-			_, _ = io.WriteString(w, `{"is_healthy": true, "storage_manager": {"l1_managers": {"x": {"memory_usage_ratio": 0.15}, "y": {"memory_usage_ratio": 0.3}}}}`)
+			_, _ = io.WriteString(w,
+				`{"is_healthy": true, "storage_manager": {"l1_managers": {"x": {"memory_usage_ratio": 0.15}, "y": {"memory_usage_ratio": 0.3}}}}`)
 		case "/sick":
 			_, _ = io.WriteString(w, `{"is_healthy": false, "storage_manager": {"l1_manager": {"memory_usage_ratio": 0.3}}}`)
 		case "/metrics":
 			w.WriteHeader(203)
-			_, _ = io.WriteString(w, "lmcache_mp_l1_usage_ratio{l1_tag=\"x\"} 0.4\nlmcache_mp_l1_usage_ratio{l1_tag=\"y\"} 0.1\n")
+			_, _ = io.WriteString(w,
+				"lmcache_mp_l1_usage_ratio{l1_tag=\"x\"} 0.4\nlmcache_mp_l1_usage_ratio{l1_tag=\"y\"} 0.1\n")
 		default:
 			_, _ = io.WriteString(w, `{"occupancy": 0.3}`)
 		}
@@ -202,8 +209,10 @@ func TestKindsAndHeaders(t *testing.T) {
 		return c
 	}
 	p := mustNew(t, Config{Logger: zap.New(core), Targets: []Target{
-		of("any occupancy", "/", KindAny, 0.5), of("any status", "/status", KindAny, 0), of("any metrics", "/metrics", KindAny, 0),
-		of("occupancy", "/", KindOccupancy, 0), of("status", "/status", KindStatus, 0.9), of("metrics", "/metrics", KindMetrics, 0.8),
+		of("any occupancy", "/", KindAny, 0.5), of("any status", "/status", KindAny, 0), of("any metrics", "/metrics",
+			KindAny, 0),
+		of("occupancy", "/", KindOccupancy, 0), of("status", "/status", KindStatus, 0.9), of("metrics", "/metrics",
+			KindMetrics, 0.8),
 		of("sick", "/sick", KindAny, 0), of("wrong kind", "/status", KindMetrics, 0),
 	}})
 	header.Set("authorization", "changed afterwards")
@@ -225,7 +234,8 @@ func TestKindsAndHeaders(t *testing.T) {
 			t.Errorf("a secret is in %+v", st)
 		}
 	}
-	if diff := cmp.Diff([]string{"any metrics", "any occupancy", "any status", "metrics", "occupancy", "sick", "status", "wrong kind"}, ids); diff != "" {
+	if diff := cmp.Diff([]string{"any metrics", "any occupancy", "any status", "metrics", "occupancy", "sick", "status",
+		"wrong kind"}, ids); diff != "" {
 		t.Errorf("Snapshot: (-want +got)\n%s", diff)
 	}
 	for _, e := range logs.All() {
@@ -245,7 +255,8 @@ func TestErrorsNameNoSecret(t *testing.T) {
 	p := mustNew(t, Config{Targets: []Target{c}, Logger: zap.New(core)})
 	run(t, p)
 	eventually(t, "it is logged", func() bool { return logs.Len() == 1 })
-	if st := p.Status("a"); st.State != Failed || strings.Contains(fmt.Sprintf("%+v", st), "s3cret") || strings.Contains(fmt.Sprint(logs.All()[0].ContextMap()), "s3cret") {
+	if st := p.Status("a"); st.State != Failed || strings.Contains(fmt.Sprintf("%+v", st), "s3cret") ||
+		strings.Contains(fmt.Sprint(logs.All()[0].ContextMap()), "s3cret") {
 		t.Errorf("%+v, %v", st, logs.All()[0].ContextMap())
 	}
 }
@@ -273,7 +284,8 @@ func TestEgressIsAskedAgain(t *testing.T) {
 	if s.polls.Load() != n {
 		t.Error("a denied endpoint was polled")
 	}
-	if err := p.Set([]Target{a}); !denied(err) || strings.Contains(err.Error()+p.Status("a").Err.Error(), "s3cret") || !strings.Contains(err.Error(), `target "a": Targets[0].Endpoint`) {
+	if err := p.Set([]Target{a}); !denied(err) || strings.Contains(err.Error()+p.Status("a").Err.Error(), "s3cret") ||
+		!strings.Contains(err.Error(), `target "a": Targets[0].Endpoint`) {
 		t.Errorf("Set: %v", err)
 	}
 	// What passes the first question is asked again when it is dialled.

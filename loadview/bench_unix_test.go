@@ -17,7 +17,8 @@ import (
 // 100 in a second.
 func BenchmarkScrape(b *testing.B) {
 	page := recorded(b, "vllm_live/v0.32.0/metrics_load.txt")
-	reply := []byte(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(page), page))
+	reply := []byte(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(page),
+		page))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

@@ -15,13 +15,14 @@ var errNoPick = errors.New("loadview: Choose: pick is nil")
 //
 // pick must not call the View, but for Snapshot. Its choice may be in any state;
 // only its Target.ID is looked at, and one that was not offered is an error.
-// Where pick fails or panics nothing is counted and the View goes on; a
-// *router.NoTargetError that pick returned as it is, without a RetryAfter, comes
-// back as a copy that says when the first Cooling or Tripped member may be Ready.
+// If pick fails or panics nothing is counted and the View goes on. A
+// *router.NoTargetError that pick returned unwrapped and without a RetryAfter comes
+// back as a copy with the time until the first Cooling or Tripped member may be Ready.
 //
 // Prefill grows by the Decision's Length-Cached (a quarter of that in bytes),
 // and falls by as much at FirstToken or Done.
-func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision,
+	router.Flight, error) {
 	if pick == nil {
 		return router.Decision{}, nil, errNoPick
 	}
@@ -92,20 +93,20 @@ func prefill(d router.Decision) int64 {
 type flight struct {
 	pool    *pool
 	member  *member
-	prefill int64  // what is still counted in member.prefill
+	prefill int64  // its part of member.prefill
 	epoch   uint32 // member.epoch when it was sent
 	seq     uint64 // member.sent when it was sent
 	done    bool
 }
 
-// FirstToken takes the request off Prefill. Where it is the one that a half-open
+// FirstToken takes the request off Prefill. If it is the one that a half-open
 // breaker let through, it has succeeded: a long stream need not end first.
 func (f *flight) FirstToken() {
 	p, m := f.pool, f.member
 	p.mu.Lock()
 	if m.probe == f && !f.done {
 		p.learn(f, success, 0)
-		f.epoch = m.epoch // what becomes of the rest counts as with any other
+		f.epoch = m.epoch // the rest of it counts like any other request
 	}
 	if f.prefill != 0 {
 		m.prefill.Store(m.prefill.Load() - f.prefill)
@@ -117,7 +118,7 @@ func (f *flight) FirstToken() {
 }
 
 // Done takes the request off the counters and learns from o. A Stage that is not
-// final is derived: Canceled where Err is context.Canceled, Failed where there
+// final is derived: Canceled if Err is context.Canceled, Failed if there
 // is another Err or Status >= 400, else Finished.
 func (f *flight) Done(o router.Outcome) {
 	w, pause := f.pool.judge(o)

@@ -67,7 +67,8 @@ func (c *client) every(ctx context.Context, interval time.Duration, slots chan s
 }
 
 // get asks url and hands the body of a 2xx to use.
-func (c *client) get(ctx context.Context, timeout time.Duration, s *source, url, accept string, use func(io.Reader) error) error {
+func (c *client) get(ctx context.Context, timeout time.Duration, s *source, url, accept string,
+	use func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

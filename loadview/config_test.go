@@ -38,7 +38,8 @@ func TestTypedErrors(t *testing.T) {
 	for _, e := range configErrors(err) {
 		fields = append(fields, e.Field)
 	}
-	want := []string{"CoolMax", "Jitter", "Scrape.Timeout", "Scrape.Dialects[0].Running.Name", "Probe.Failures", "Egress.AllowHosts[1]"}
+	want := []string{"CoolMax", "Jitter", "Scrape.Timeout", "Scrape.Dialects[0].Running.Name", "Probe.Failures",
+		"Egress.AllowHosts[1]"}
 	if diff := cmp.Diff(want, fields); diff != "" {
 		t.Errorf("(-want +got)\n%s\n%v", diff, err)
 	}

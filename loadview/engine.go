@@ -7,8 +7,8 @@ import (
 	"github.com/warmroute/router/loadview/enginepage"
 )
 
-// Dialect is the name of the engine that wrote a metrics page, as its metrics'
-// names tell: that of one of the table's rows (see package enginepage).
+// Dialect is the kind of engine that wrote a metrics page, by the names of its
+// metrics: the Name of an enginepage.Dialect.
 type Dialect string
 
 // The names of the dialects that the library knows.
@@ -22,22 +22,22 @@ const (
 	NIM      Dialect = enginepage.NIM
 )
 
-// Engine is what a member's metrics page said last: of all engines under its
-// address together, or of its [Member.Rank], and of all their clients.
+// Engine is the state that a member's last metrics page reported: of all engines
+// under its address together, or of its [Member.Rank], and of all their clients.
 type Engine struct {
 	Dialect Dialect
 	// Running are the requests in the batch, Waiting all others that the engine
-	// has. -1: the page does not say.
+	// has. -1: the page does not report it.
 	Running, Waiting int
-	// KVUsage is the share, 0 to 1, of the KV cache that running requests hold (not
-	// what is merely cached): of the fullest engine and on average. -1: the page
-	// does not say.
+	// KVUsage is the share, 0 to 1, of the KV cache that running requests occupy (not
+	// the part that is merely cached): of the fullest engine and on average. -1: the
+	// page does not report it.
 	KVUsage, KVUsageMean float64
-	// Asleep says that an engine sleeps (vLLM's sleep mode): it has given up its
+	// Asleep reports that an engine sleeps (vLLM's sleep mode): it has given up its
 	// cache, and maybe its weights, and serves nothing until it is woken.
 	Asleep bool
 	// Started is when the server's process began; the zero Time: the page does not
-	// say.
+	// report it.
 	Started time.Time
 	// Age is the time since the page was read.
 	Age time.Duration
@@ -71,10 +71,10 @@ func seconds(v float64) time.Time {
 	return time.Unix(int64(whole), int64(part*1e9))
 }
 
-// Engine returns what the member's metrics page said last, for filters and
-// scorers. It takes no lock. It is false where the ID is no member and where no
+// Engine returns the state that the member's last metrics page reported, for filters
+// and scorers. It takes no lock. ok is false if the ID is no member of v and if no
 // page was read within Scrape.StaleAfter: nothing is known then.
-func (v *View) Engine(id string) (Engine, bool) {
+func (v *View) Engine(id string) (e Engine, ok bool) {
 	m := v.roster.Load().byID[id]
 	if m == nil {
 		return Engine{}, false

@@ -41,7 +41,8 @@ func imbalance(t *testing.T, gateways, clients int, scrape bool) float64 {
 	}
 	var views []*loadview.View
 	for g := range gateways {
-		v, err := loadview.New(loadview.Config{Scrape: loadview.Scrape{Interval: 50 * time.Millisecond, StaleAfter: time.Minute}})
+		v, err := loadview.New(loadview.Config{Scrape: loadview.Scrape{Interval: 50 * time.Millisecond,
+			StaleAfter: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -137,7 +137,10 @@ func TestChooseErrors(t *testing.T) {
 		t.Errorf("error %+v, from %+v", err, shared)
 	}
 	own := &router.NoTargetError{RetryAfter: time.Hour}
-	if _, _, err := v.Choose(t.Context(), func([]router.Target) (router.Decision, error) { return router.Decision{}, own }); err != own {
+	if _, _, err := v.Choose(t.Context(), func([]router.Target) (router.Decision, error) {
+		return router.Decision{},
+			own
+	}); err != own {
 		t.Errorf("an error with its own RetryAfter became %v", err)
 	}
 }
@@ -237,7 +240,8 @@ func TestBadSetChangesNothing(t *testing.T) {
 	before := v.Snapshot()
 	err := v.Set([]Member{{ID: "x"}, {}, {ID: "y", Weight: math.Inf(1)}, {ID: "x"}})
 	for _, want := range []string{
-		`Members[1].ID is ""`, `member "y": Members[2].Weight is +Inf`, `Members[3].ID is "x"; it must be another one than that of Members[0]`,
+		`Members[1].ID is ""`, `member "y": Members[2].Weight is +Inf`,
+		`Members[3].ID is "x"; it must be another one than that of Members[0]`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)

@@ -61,7 +61,7 @@ type member struct {
 	weight float64
 	load   router.Load // with which it is offered
 	state  router.State
-	places []place // where it is offered; none: it is gone
+	places []place // in the Views that have it; none: it is gone
 	gone   bool
 
 	source   *source
@@ -90,7 +90,7 @@ type member struct {
 	peak   int64        // the most in flight since the scrape under way began
 	probe  *flight      // the one that a half-open breaker let through
 
-	told    router.State // the state that Trace was called with last
+	told    router.State // the state that Trace.StateChanged had last
 	waiting bool         // is in pool.changed
 }
 

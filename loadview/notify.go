@@ -9,8 +9,8 @@ import (
 // Changed returns a channel that is closed at the next change after which a member
 // may be Ready that was not: one recovered, was added, or ended its cool-down. The
 // end of a cool-down is only seen when the View is next used; the RetryAfter of a
-// *router.NoTargetError says when that is worth while. Whoever waits for a target
-// gets the channel first, then tries Choose, then waits. The channel is shared by all
+// *router.NoTargetError is the time until then. To wait for a target, get the channel
+// first, then try Choose, then wait. The channel is shared by all
 // who wait and by all Views over the pool; without anybody who waits a change costs
 // nothing.
 func (v *View) Changed() <-chan struct{} {
@@ -40,9 +40,9 @@ type listener struct{ f func(id string) }
 
 // OnForget registers f to be called when a member of any View over the pool is
 // gone or its cache is, under the conditions of Trace.Forget and right after it,
-// until stop is called. f is called without a lock of the View, by several goroutines
-// at once, and must not change the members. Once stop has returned, no new call of
-// f begins. stop may be called more than once.
+// until stop is called. f is called without a lock of the View, maybe by several
+// goroutines at once, and must not change the members. stop does not wait for a call
+// that is under way. It may be called from f, and more than once.
 func (v *View) OnForget(f func(id string)) (stop func()) {
 	l, all := &listener{f}, &v.pool.forget
 	all.mu.Lock()

@@ -32,7 +32,7 @@ type pool struct {
 
 	warming []*member // members with a handicap
 
-	waiters chan struct{} // what Changed returned last; nil: nobody asked since the last change
+	waiters chan struct{} // of the last Changed; nil: there was none since the last change
 	forget  listeners
 
 	work    chan struct{} // of capacity 1: members or cfg have changed, for Run
@@ -41,10 +41,11 @@ type pool struct {
 
 func newPool(cfg Config) *pool {
 	p := &pool{
-		dialects: enginepage.NewTable(append(cfg.Scrape.Dialects[:len(cfg.Scrape.Dialects):len(cfg.Scrape.Dialects)], enginepage.Dialects()...)),
-		clock:    newClock(cfg.Now),
-		byID:     map[string]*member{},
-		work:     make(chan struct{}, 1),
+		dialects: enginepage.NewTable(append(cfg.Scrape.Dialects[:len(cfg.Scrape.Dialects):len(cfg.Scrape.Dialects)],
+			enginepage.Dialects()...)),
+		clock: newClock(cfg.Now),
+		byID:  map[string]*member{},
+		work:  make(chan struct{}, 1),
 	}
 	p.cfg.Store(&cfg)
 	return p

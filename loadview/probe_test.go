@@ -153,7 +153,8 @@ func TestSlowStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set(t, v, Member{ID: "back", Health: "http://a/health", Weight: c.weight}, Member{ID: "b"}, Member{ID: "c"}, Member{ID: "d"})
+		set(t, v, Member{ID: "back", Health: "http://a/health", Weight: c.weight}, Member{ID: "b"}, Member{ID: "c"},
+			Member{ID: "d"})
 		src := v.byID["back"].source
 		v.probed(src, false)
 		pick := func(ts []router.Target) (router.Decision, error) {

@@ -85,7 +85,8 @@ func TestOneScrapeForAllRanks(t *testing.T) {
 		answer := answers.Add(1)
 		_, _ = fmt.Fprintf(w, "process_start_time_seconds %d\n", start.Load())
 		for i := range 4 {
-			_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"%d\"} %d\nvllm:num_requests_waiting{engine=\"%d\"} %d\n", i, i+1, i, answer)
+			_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"%d\"} %d\nvllm:num_requests_waiting{engine=\"%d\"} %d\n",
+				i, i+1, i, answer)
 		}
 		return true
 	})

@@ -64,7 +64,8 @@ type engine struct {
 	running, waiting atomic.Int64
 	start            atomic.Int64
 	scrapes          atomic.Int64
-	hook             atomic.Pointer[func(http.ResponseWriter, *http.Request) bool] // answers instead, where it returns true
+	hook             atomic.Pointer[func(http.ResponseWriter,
+		*http.Request) bool] // answers instead, where it returns true
 }
 
 func newEngine(t testing.TB) *engine {
@@ -78,7 +79,8 @@ func newEngine(t testing.TB) *engine {
 		if s := e.start.Load(); s > 0 {
 			_, _ = fmt.Fprintf(w, "process_start_time_seconds %d\n", s)
 		}
-		_, _ = fmt.Fprintf(w, "vllm:num_requests_running %d\nvllm:num_requests_waiting %d\nvllm:kv_cache_usage_perc 0.5\n", e.running.Load(), e.waiting.Load())
+		_, _ = fmt.Fprintf(w, "vllm:num_requests_running %d\nvllm:num_requests_waiting %d\nvllm:kv_cache_usage_perc 0.5\n",
+			e.running.Load(), e.waiting.Load())
 	}))
 	t.Cleanup(e.Close)
 	return e
@@ -156,7 +158,8 @@ func TestDeniedURLs(t *testing.T) {
 		{ID: "c", Metrics: "tcp://c:1"}, {ID: "d", Health: "d:8000"}, {ID: "e", Metrics: "http://e/metrics"},
 	})
 	for _, want := range []string{
-		`member "a": Members[0].Metrics`, `member "b": Members[1].Health`, `member "c": Members[2].Metrics`, `member "d": Members[3].Health`, "link-local",
+		`member "a": Members[0].Metrics`, `member "b": Members[1].Health`, `member "c": Members[2].Metrics`,
+		`member "d": Members[3].Health`, "link-local",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)

@@ -14,9 +14,9 @@ import (
 // maxStarts bounds the start times that are remembered for an address.
 const maxStarts = 8
 
-// history is what one member's pages said before, to tell a restart.
+// history is the part of a member's earlier pages by which a restart is recognised.
 type history struct {
-	// Several servers may answer by turns under one address, so more than the last
+	// Several servers may answer in turn under one address, so more than the last
 	// is remembered, and only a start time that is none of these is a restart.
 	starts []float64
 	count  float64 // -1: there was none
@@ -55,17 +55,18 @@ func (c *client) scrape(ctx context.Context, sources []*source) {
 	p.mu.Unlock()
 
 	var text enginepage.Page
-	err := c.get(ctx, cfg.Timeout, sources[0], sources[0].metrics, "text/plain;version=0.0.4", func(body io.Reader) (err error) {
-		r := c.readers.Get().(*enginepage.Reader)
-		defer c.readers.Put(r)
-		text, err = r.Read(body, p.dialects, cfg.MaxBody)
-		if errors.Is(err, enginepage.ErrTooLong) {
-			err = fmt.Errorf("%w: more than Scrape.MaxBody, %d bytes", err, cfg.MaxBody)
-		}
-		return err
-	})
+	err := c.get(ctx, cfg.Timeout, sources[0], sources[0].metrics, "text/plain;version=0.0.4",
+		func(body io.Reader) (err error) {
+			r := c.readers.Get().(*enginepage.Reader)
+			defer c.readers.Put(r)
+			text, err = r.Read(body, p.dialects, cfg.MaxBody)
+			if errors.Is(err, enginepage.ErrTooLong) {
+				err = fmt.Errorf("%w: more than Scrape.MaxBody, %d bytes", err, cfg.MaxBody)
+			}
+			return err
+		})
 	if ctx.Err() != nil {
-		return // it says nothing about the engine
+		return // it is no evidence about the engine
 	}
 	type result struct {
 		page page
@@ -91,9 +92,9 @@ func (c *client) scrape(ctx context.Context, sources []*source) {
 	}
 }
 
-// report takes over what a scrape found, unless the member is another by now, and
-// says whether its engine is another one than before, and whether the scrape
-// began or ceased to fail.
+// report takes over the result of a scrape, unless the member is another by now. It
+// reports whether the engine was restarted, and whether the scrape began or ceased
+// to fail.
 func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +102,7 @@ func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
 	if m.gone || m.source != s {
 		return false, false
 	}
-	// A page without the load may say that the engine was restarted all the same.
+	// A page without the load may show a restart all the same.
 	if st.Dialect != "" {
 		restarted = m.history.restarted(&st)
 		st.read = p.now()

@@ -266,7 +266,8 @@ func TestRestarts(t *testing.T) {
 	// Two servers under one address answer by turns: one new start, no more.
 	var n atomic.Int64
 	e.answer(func(w http.ResponseWriter, _ *http.Request) bool {
-		_, _ = fmt.Fprintf(w, "process_start_time_seconds %d\nvllm:num_requests_running 0\nvllm:num_requests_waiting 0\n", 1300+n.Add(1)%2)
+		_, _ = fmt.Fprintf(w, "process_start_time_seconds %d\nvllm:num_requests_running 0\nvllm:num_requests_waiting 0\n",
+			1300+n.Add(1)%2)
 		return true
 	})
 	for range 4 {

@@ -135,7 +135,8 @@ func TestPutAndRemove(t *testing.T) {
 	if diff := cmp.Diff([]string{"vllm-0", "vllm-1", "vllm-2"}, ids(v)); diff != "" {
 		t.Error(diff)
 	}
-	if s := status(t, v, "vllm-1").Target; s.Load.InFlight != 1 || s.Weight != 2 || s.Ref != "new" || s.State != router.Draining {
+	if s := status(t, v, "vllm-1").Target; s.Load.InFlight != 1 || s.Weight != 2 || s.Ref != "new" ||
+		s.State != router.Draining {
 		t.Errorf("%+v", s)
 	}
 	if err := v.Put(Member{ID: "more"}); err != nil {

@@ -13,19 +13,19 @@ type Status struct {
 	// Failures is the number of failures in a row that count towards a cool-down.
 	Failures int
 	// ReadyIn is the time until a Cooling or Tripped member may be Ready; 0: it
-	// is, or nobody can tell.
+	// is Ready, or the time is not known.
 	ReadyIn time.Duration
-	// QueuedKnown says that Target.Load.Queued was reported, QueuedAge before;
+	// QueuedKnown reports that Target.Load.Queued was reported, QueuedAge ago;
 	// otherwise it is the mean of the others.
 	QueuedKnown bool
 	QueuedAge   time.Duration
-	// ScrapeError is why the last scrape of the member's metrics page failed; nil:
-	// it did not.
+	// ScrapeError is the error of the last scrape of the member's metrics page; nil:
+	// there was none.
 	ScrapeError error
 }
 
 // Snapshot returns every member in the order of Set. It takes no lock, so that a
-// page of metrics never holds up a Choose and never waits for one; each number is
+// page of metrics never delays a Choose and never waits for one; each number is
 // right for some instant during the call, not all for the same one. It changes
 // nothing. The slice is the caller's.
 func (v *View) Snapshot() []Status {

@@ -100,7 +100,8 @@ func (v *View) Set(ms []Member) error {
 	for i := range ms {
 		v.check(&bad, fmt.Sprintf("Members[%d].", i), &ms[i])
 		if first, twice := seen[ms[i].ID]; twice && ms[i].ID != "" {
-			bad.Check(false, fmt.Sprintf("Members[%d].ID", i), ms[i].ID, fmt.Sprintf("another one than that of Members[%d]", first))
+			bad.Check(false, fmt.Sprintf("Members[%d].ID", i), ms[i].ID,
+				fmt.Sprintf("another one than that of Members[%d]", first))
 		} else {
 			seen[ms[i].ID] = i
 		}

@@ -38,7 +38,8 @@ func Example() {
 		Cached: 750, Length: 1000, Reason: router.ReasonWarm,
 	}
 	trace.Routed(context.Background(), router.RouteInfo{Decision: d})
-	trace.Done(context.Background(), d, router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 240, CachedTokens: 160})
+	trace.Done(context.Background(), d, router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 240,
+		CachedTokens: 160})
 	fmt.Println(counts)
 	// Output: map[attempts finished 2xx:1 picks warm http://vllm-1:8000 llama:1 predicted:180 reported:160]
 }

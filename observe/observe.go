@@ -73,7 +73,7 @@ func Share(d router.Decision) (share float64, ok bool) {
 type Usage struct{ reports atomic.Bool }
 
 // Judge returns the cached tokens that d predicted and those that the engine
-// reported in o. ok is false where one of them is not known. An engine that
+// reported in o. ok is false if one of them is not known. An engine that
 // reports no cached tokens looks like one that had none, so a 0 is believed once
 // any reported more.
 func (u *Usage) Judge(d router.Decision, o router.Outcome) (predicted, reported int, ok bool) {
@@ -94,7 +94,7 @@ func (u *Usage) Judge(d router.Decision, o router.Outcome) (predicted, reported 
 	return predicted, min(o.CachedTokens, o.PromptTokens), true
 }
 
-// Code returns the class of an HTTP status, "none" where there was none.
+// Code returns the class of an HTTP status, "none" if there was none.
 func Code(status int) string {
 	switch {
 	case status == 0:

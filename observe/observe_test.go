@@ -27,7 +27,8 @@ func check[T comparable](t *testing.T, what any, got, want T) {
 
 func TestReason(t *testing.T) {
 	for r, want := range map[router.Reason]string{
-		"": "none", router.ReasonWarm: "warm", "a_b_3": "a_b_3", "With a text": "other", "ümlaut": "other", "a-b": "other", "A": "other",
+		"": "none", router.ReasonWarm: "warm", "a_b_3": "a_b_3", "With a text": "other", "ümlaut": "other", "a-b": "other",
+		"A":                                    "other",
 		router.Reason(strings.Repeat("a", 64)): strings.Repeat("a", 64), router.Reason(strings.Repeat("a", 65)): "other",
 	} {
 		check(t, r, observe.Reason(r), want)
@@ -49,7 +50,8 @@ func TestFallback(t *testing.T) {
 func TestTarget(t *testing.T) {
 	for id, want := range map[string]string{
 		"vllm-1": "vllm-1", "kv@10.0.0.7@llama": "kv@10.0.0.7@llama", "http://vllm:8000": "http://vllm:8000",
-		"http://user:pass@vllm:8000/v1?key=s#f": "http://vllm:8000/v1", "http://a@b@vllm": "http://vllm", "http://vllm/a@b": "http://vllm/a@b",
+		"http://user:pass@vllm:8000/v1?key=s#f": "http://vllm:8000/v1", "http://a@b@vllm": "http://vllm",
+		"http://vllm/a@b":    "http://vllm/a@b",
 		"http://u:%zz@vllm?": "http://vllm", "http://vllm?a/b@c": "http://vllm", "tcp://": "tcp://",
 	} {
 		check(t, id, observe.Target(id), want)
@@ -84,7 +86,8 @@ func TestNoTarget(t *testing.T) {
 }
 
 func TestCode(t *testing.T) {
-	for status, want := range map[int]string{0: "none", 200: "2xx", 404: "4xx", 599: "5xx", 600: "other", -1: "other", 99: "other"} {
+	for status, want := range map[int]string{0: "none", 200: "2xx", 404: "4xx", 599: "5xx", 600: "other", -1: "other",
+		99: "other"} {
 		check(t, status, observe.Code(status), want)
 	}
 }
@@ -164,7 +167,8 @@ func TestDrop(t *testing.T) {
 	if got := targets.Drop("f", func(id string) bool { return id == "a1" }); len(got) != 0 {
 		t.Errorf("%v, but a2 has that name too", got)
 	}
-	if got := targets.Drop("f", func(id string) bool { return id != "a1" }); len(got) != 2 || !slices.Contains(got, "a") || !slices.Contains(got, "b") {
+	if got := targets.Drop("f", func(id string) bool { return id != "a1" }); len(got) != 2 ||
+		!slices.Contains(got, "a") || !slices.Contains(got, "b") {
 		t.Errorf("%v", got)
 	}
 	check(t, "room", targets.Get("f", "c1"), "c")

@@ -14,7 +14,8 @@ func BenchmarkHooks(b *testing.B) {
 	r := newRig(b, otel.Config{})
 	h := r.Router(otel.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, router.Trace{})
 	ctx := context.Background()
-	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100, Reason: router.ReasonWarm}
+	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100,
+		Reason: router.ReasonWarm}
 	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Fleet returns hooks for loadview.Config.Trace that count what becomes of the
+// Fleet returns hooks for loadview.Config.Trace that count the changes of the
 // members of the fleet with this name and call those of next.
 func (t *Telemetry) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 	fleet = t.fleets.Get(fleet)
@@ -38,9 +38,9 @@ func (t *Telemetry) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 }
 
 // Stream is the KV event streams that one subscriber follows. Most programs
-// leave it to package kvevents. Its methods are what zmqsub.Trace tells; they are
-// safe for concurrent use. Streams are not told apart, but by their state: what
-// counts could not end when a target leaves.
+// leave it to package kvevents. Its methods have the arguments of zmqsub.Trace; they are
+// safe for concurrent use. The counts are those of all streams of a fleet together: a
+// counter for each could not end when its target leaves.
 type Stream struct {
 	t     *Telemetry
 	fleet string
@@ -90,8 +90,8 @@ func (s *Stream) Overflow() { s.t.overflows.Add(background, 1, s.attrs) }
 // Replay counts a replay that was asked for.
 func (s *Stream) Replay(string) { s.t.replays.Add(background, 1, s.attrs) }
 
-// Lag tells how old a live message was when it was applied. Less than 0, which is
-// an engine whose clock is ahead, counts as 0.
+// Lag records the age of a live message when it was applied. Less than 0, by an
+// engine whose clock is ahead, counts as 0.
 func (s *Stream) Lag(_ string, lag time.Duration) {
 	s.t.lag.Record(background, max(lag, 0).Seconds(), s.attrs)
 }

@@ -42,7 +42,8 @@ func (k *maker) counter(name, unit, help string) metric.Int64Counter {
 }
 
 func (k *maker) histogram(name, unit, help string, buckets ...float64) metric.Float64Histogram {
-	i, err := k.m.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(buckets...))
+	i, err := k.m.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(buckets...))
 	return keep(k, i, err)
 }
 
@@ -59,54 +60,76 @@ func (k *maker) total(name, unit, help string) metric.Int64ObservableCounter {
 func (i *instruments) make(m metric.Meter) error {
 	k := &maker{m: m}
 	i.picks = k.counter("warmroute.picks", "{pick}", "Targets picked, first attempts and further ones, by the reason.")
-	i.spills = k.counter("warmroute.spills", "{pick}", "Picks that left a warm target, or a prompt's own place, because it was overloaded.")
-	i.fallbacks = k.counter("warmroute.fallbacks", "{pick}", "Picks that a strategy could not make by what it is for, by the cause.")
-	i.took = k.histogram("warmroute.pick.duration", "s", "Time from the call to the counted choice, the wait for the fleet's lock included.",
+	i.spills = k.counter("warmroute.spills", "{pick}",
+		"Picks that left a warm target, or a prompt's own place, because it was overloaded.")
+	i.fallbacks = k.counter("warmroute.fallbacks", "{pick}",
+		"Picks that a strategy could not make by the cache it is made for, by the cause.")
+	i.took = k.histogram("warmroute.pick.duration", "s",
+		"Time from the call to the counted choice, the wait for the fleet's lock included.",
 		1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1e-2, 1e-1)
-	i.share = k.histogram("warmroute.predicted_cached_ratio", "1", "Leading share of the prompt believed cached at the target that was picked; empty prompts have none.",
+	i.share = k.histogram("warmroute.predicted_cached_ratio", "1",
+		"Leading share of the prompt believed cached at the target that was picked; empty prompts have none.",
 		0, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 1)
 	var err error
 	i.active, err = m.Int64UpDownCounter("warmroute.attempts.active", metric.WithUnit("{attempt}"),
 		metric.WithDescription("Attempts that were picked and have not ended."))
 	keep(k, 0, err)
-	i.attempts = k.counter("warmroute.attempts", "{attempt}", "Attempts that ended, by how and by the class of the HTTP status.")
-	i.retries = k.counter("warmroute.retries", "{attempt}", "Attempts that failed before the first token and are made again elsewhere, by the cause.")
+	i.attempts = k.counter("warmroute.attempts", "{attempt}",
+		"Attempts that ended, by how and by the class of the HTTP status.")
+	i.retries = k.counter("warmroute.retries", "{attempt}",
+		"Attempts that failed before the first token and are made again elsewhere, by the cause.")
 	i.noTarget = k.counter("warmroute.no_target", "{request}", "Requests for a target that found none, by the cause.")
-	i.judged = k.counter("warmroute.tokens.judged", "{token}", "Tokens of the prompts whose cached tokens were both predicted and reported.")
-	i.predicted = k.counter("warmroute.tokens.predicted_cached", "{token}", "Tokens of judged prompts that were predicted to be cached.")
-	i.reported = k.counter("warmroute.tokens.reported_cached", "{token}", "Tokens of judged prompts that engines reported as cached.")
-	i.over = k.counter("warmroute.tokens.overpredicted_cached", "{token}", "Tokens of judged prompts that were predicted to be cached and were not.")
-	i.under = k.counter("warmroute.tokens.underpredicted_cached", "{token}", "Tokens of judged prompts that were cached and not predicted to be.")
+	i.judged = k.counter("warmroute.tokens.judged", "{token}",
+		"Tokens of the prompts whose cached tokens were both predicted and reported.")
+	i.predicted = k.counter("warmroute.tokens.predicted_cached", "{token}",
+		"Tokens of judged prompts that were predicted to be cached.")
+	i.reported = k.counter("warmroute.tokens.reported_cached", "{token}",
+		"Tokens of judged prompts that engines reported as cached.")
+	i.over = k.counter("warmroute.tokens.overpredicted_cached", "{token}",
+		"Tokens of judged prompts that were predicted to be cached and were not.")
+	i.under = k.counter("warmroute.tokens.underpredicted_cached", "{token}",
+		"Tokens of judged prompts that were cached and not predicted to be.")
 	// The convention's own buckets.
 	i.usage, err = genaiconv.NewClientTokenUsage(m, metric.WithExplicitBucketBoundaries(
 		1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864))
 	keep(k, 0, err)
 
-	i.stateChanges = k.counter("warmroute.target.state_changes", "{change}", "Changes of targets' states, by the state that was entered.")
-	i.losses = k.counter("warmroute.cache.losses", "{loss}", "Times that a target left, restarted or was said to have lost its cache.")
+	i.stateChanges = k.counter("warmroute.target.state_changes", "{change}",
+		"Changes of targets' states, by the state that was entered.")
+	i.losses = k.counter("warmroute.cache.losses", "{loss}",
+		"Times that a target left, restarted or was reported to have lost its cache.")
 	i.targetsByState = k.gauge("warmroute.targets", "{target}", "Targets of the fleet in a state.")
-	i.scrapeFailing = k.gauge("warmroute.targets.scrape_failing", "{target}", "Targets whose metrics page could not be read the last time.")
-	i.inFlight = k.gauge("warmroute.target.in_flight", "{request}", "Requests that this process sent to the target and has not seen finish.")
-	i.queued = k.gauge("warmroute.target.queued", "{request}", "Further requests at the target's engine, as it said last; the mean of the others where it did not.")
-	i.prefill = k.gauge("warmroute.target.prefill", "{token}", "Tokens that this process sent to the target and that wait for prefill.")
+	i.scrapeFailing = k.gauge("warmroute.targets.scrape_failing", "{target}",
+		"Targets whose metrics page could not be read the last time.")
+	i.inFlight = k.gauge("warmroute.target.in_flight", "{request}",
+		"Requests that this process sent to the target and has not seen finish.")
+	i.queued = k.gauge("warmroute.target.queued", "{request}",
+		"Further requests at the target's engine, as last reported; the mean of the others if it did not report.")
+	i.prefill = k.gauge("warmroute.target.prefill", "{token}",
+		"Tokens that this process sent to the target and that wait for prefill.")
 
 	i.gaps = k.counter("warmroute.event.gaps", "{gap}", "Times that messages of KV event streams were missing.")
-	i.missing = k.counter("warmroute.event.missing", "{message}", "Messages of KV event streams that were missing when a later one came.")
-	i.malformed = k.counter("warmroute.event.malformed", "{message}", "Messages of KV event streams that could not be read.")
-	i.overflows = k.counter("warmroute.event.overflows", "{message}", "Messages that were dropped because the queue was full.")
+	i.missing = k.counter("warmroute.event.missing", "{message}",
+		"Messages of KV event streams that were missing when a later one came.")
+	i.malformed = k.counter("warmroute.event.malformed", "{message}",
+		"Messages of KV event streams that could not be read.")
+	i.overflows = k.counter("warmroute.event.overflows", "{message}",
+		"Messages that were dropped because the queue was full.")
 	i.replays = k.counter("warmroute.event.replays", "{replay}", "Replays that were asked for.")
-	i.transitions = k.counter("warmroute.event.stream.transitions", "{change}", "Changes of the states of KV event streams, by the state that was entered.")
+	i.transitions = k.counter("warmroute.event.stream.transitions", "{change}",
+		"Changes of the states of KV event streams, by the state that was entered.")
 	i.streamsByState = k.gauge("warmroute.event.streams", "{stream}", "KV event streams in a state.")
 	i.lag = k.histogram("warmroute.event.lag", "s", "Age of live messages when they were applied, by both clocks.",
 		.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
 
 	i.indexTargets = k.gauge("warmroute.index.targets", "{target}", "Targets that the index knows.")
 	i.indexTrusted = k.gauge("warmroute.index.targets.trusted", "{target}", "Targets whose stream can be trusted now.")
-	i.indexBlocks = k.gauge("warmroute.index.blocks", "{block}", "Resident blocks, each once for each target that holds it.")
-	i.indexStored = k.total("warmroute.index.blocks.stored", "{block}", "Blocks that engines said they stored.")
-	i.indexRemoved = k.total("warmroute.index.blocks.removed", "{block}", "Blocks that engines said they removed.")
-	i.indexEvicted = k.total("warmroute.index.blocks.evicted", "{block}", "Blocks that the index left out because of its bound.")
-	i.trieBytes = k.gauge("warmroute.trie.text", "By", "Text that is remembered; what is shared counts once.")
+	i.indexBlocks = k.gauge("warmroute.index.blocks", "{block}", "Resident blocks, each once for each target that has it.")
+	i.indexStored = k.total("warmroute.index.blocks.stored", "{block}", "Blocks that engines reported as stored.")
+	i.indexRemoved = k.total("warmroute.index.blocks.removed", "{block}", "Blocks that engines reported as removed.")
+	i.indexEvicted = k.total("warmroute.index.blocks.evicted", "{block}",
+		"Blocks that the index left out because of its bound.")
+	i.trieBytes = k.gauge("warmroute.trie.text", "By", "Text that is remembered; shared text counts once.")
 	i.triePrompts = k.gauge("warmroute.trie.prompts", "{prompt}", "Pairs of a text and a target that are remembered.")
 	i.trieEvicted = k.total("warmroute.trie.prompts.evicted", "{prompt}", "Prompts that went because of a bound.")
 	return errors.Join(k.errs...)
@@ -115,7 +138,8 @@ func (i *instruments) make(m metric.Meter) error {
 // observed are the instruments that the callback sets.
 func (i *instruments) observed() []metric.Observable {
 	return []metric.Observable{
-		i.targetsByState, i.scrapeFailing, i.inFlight, i.queued, i.prefill, i.streamsByState, i.indexTargets, i.indexTrusted, i.indexBlocks,
+		i.targetsByState, i.scrapeFailing, i.inFlight, i.queued, i.prefill, i.streamsByState, i.indexTargets,
+		i.indexTrusted, i.indexBlocks,
 		i.indexStored, i.indexRemoved, i.indexEvicted, i.trieBytes, i.triePrompts, i.trieEvicted,
 	}
 }

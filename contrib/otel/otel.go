@@ -1,15 +1,15 @@
-// Package otel tells OpenTelemetry what routers, fleets, indexes and event streams
-// do: metrics, and an event for each decision on the span of the request's
+// Package otel reports routers, fleets, indexes and event streams to OpenTelemetry:
+// by metrics, and by an event for each decision on the span of the request's
 // context.
 //
 // A [Telemetry] gives hooks to put into the Options and Configs of the other
-// packages, each of which calls the caller's own hooks too, and it watches what
-// has numbers to be read. Package kvevents below this one does the same for KV
+// packages, each of which calls the caller's own hooks too, and it reads the numbers
+// of Views, indexes and tries when metrics are collected. Package kvevents below this one does the same for KV
 // event streams, and needs ZeroMQ.
 //
-// Where the semantic conventions for generative AI have a name, it is used:
-// gen_ai.request.model, gen_ai.operation.name and gen_ai.provider.name of what
-// the operator says of a route, gen_ai.usage.* of what the engine reported, and
+// If the semantic conventions for generative AI have a name, it is used:
+// gen_ai.request.model, gen_ai.operation.name and gen_ai.provider.name for the
+// operator's description of a route, gen_ai.usage.* for the engine's report, and
 // the metric gen_ai.client.token.usage. They are still in development, and the
 // names are those of version 1.41.0. All other names begin with "warmroute.".
 //
@@ -17,7 +17,7 @@
 // are "other". None is ever made of a prompt: not of its text, tokens, session or
 // salt, and not of the model that a client named.
 //
-// README.md beside the source has a table of the metrics and events.
+// README.md in this folder has a table of the metrics and events.
 package otel
 
 import (
@@ -51,22 +51,22 @@ const (
 // maxWatched bounds the fleets, indexes and tries that are watched.
 const maxWatched = 1000
 
-// Config is what New needs to know. The zero Config works.
+// Config configures New. The zero Config works.
 type Config struct {
 	// MeterProvider makes the instruments; nil means OpenTelemetry's global one.
 	// Spans are those of the requests' contexts and need no provider.
 	MeterProvider metric.MeterProvider
-	// MaxTargets is the greatest number of targets that are told apart at a time;
-	// what is beyond is added up as "other". 0 means DefaultMaxTargets.
+	// MaxTargets is the greatest number of targets with values of their own at a time;
+	// those of the others are added up as "other". 0 means DefaultMaxTargets.
 	MaxTargets int
 	// MaxRoutes is the greatest number of routes, of strategies, of fleets, of indexes
-	// and of tries, each, that are told apart. 0 means DefaultMaxRoutes.
+	// and of tries, each, with values of their own. 0 means DefaultMaxRoutes.
 	MaxRoutes int
-	// MaxReasons is the greatest number of reasons that are told apart. 0 means
+	// MaxReasons is the greatest number of reasons with values of their own. 0 means
 	// DefaultMaxReasons.
 	MaxReasons int
-	// TargetName says how the target with an ID is named; nil: by its ID, where that
-	// is a URL without user, password, query and fragment. Targets of one name are
+	// TargetName returns the name of the target with an ID; nil means observe.Target:
+	// the ID, and of a URL the part without user, password, query and fragment. Targets of one name are
 	// added up. It is safe for concurrent use and its result is cut to 128 bytes.
 	TargetName func(id string) string
 }
@@ -112,7 +112,8 @@ func New(cfg Config) (*Telemetry, error) {
 		return nil, err
 	}
 	t := &Telemetry{
-		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes), fleets: observe.NewNames(cfg.MaxRoutes),
+		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes),
+		fleets:     observe.NewNames(cfg.MaxRoutes),
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
 		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
@@ -130,40 +131,40 @@ func New(cfg Config) (*Telemetry, error) {
 // Close ends the watching. The hooks go on counting.
 func (t *Telemetry) Close() error { return t.registration.Unregister() }
 
-// Route says what a Router's metrics and events are called.
+// Route has the names of a Router's metrics and events.
 type Route struct {
-	// Name is the operator's name for the route; "" where there is only one. It is
-	// never what a client sent.
+	// Name is the operator's name for the route; "" if there is only one. It never
+	// comes from a client.
 	Name string
 	// Strategy is the name of its strategy, such as cacheaware.Name.
 	Strategy string
-	// Fleet is the name under which its fleet is watched; "" where there is only one.
+	// Fleet is the name under which its fleet is watched; "" if there is only one.
 	Fleet string
 	// Model is the model that the route serves, as the operator names it, and
-	// Operation what its requests are ("chat", "text_completion"), for
+	// Operation the kind of its requests ("chat", "text_completion"), for
 	// gen_ai.request.model and gen_ai.operation.name. "" leaves Model out, and means
 	// "chat".
 	Model, Operation string
-	// Provider is gen_ai.provider.name, such as "vllm". Where it is set,
-	// gen_ai.client.token.usage is recorded from what engines report; leave it "" where
+	// Provider is gen_ai.provider.name, such as "vllm". If it is set,
+	// gen_ai.client.token.usage is recorded from the engines' reports; leave it "" if
 	// the gateway, or its client library, records that itself.
 	Provider string
 }
 
 // WatchFleet reads the members of v whenever metrics are collected, as those of the
-// fleet with this name; "" will do where there is only one. nil ends it, and
+// fleet with this name; "" will do if there is only one. nil ends it, and
 // another View takes the place of the one before. At most 1,000 fleets are
 // watched; the error is about one more.
 func (t *Telemetry) WatchFleet(fleet string, v *loadview.View) error {
 	return watch(t, t.views, fleet, v, v == nil)
 }
 
-// WatchIndex is WatchFleet for what the engines' events say.
+// WatchIndex is WatchFleet for an index of the engines' events.
 func (t *Telemetry) WatchIndex(index string, x *kvindex.Index) error {
 	return watch(t, t.indexes, index, x, x == nil)
 }
 
-// WatchTrie is WatchFleet for what a strategy remembers of what was sent. stats is
+// WatchTrie is WatchFleet for the prompts that a strategy remembers. stats is
 // the method Stats of cacheaware.Strategy or another one, or of a trie.Trie.
 func (t *Telemetry) WatchTrie(name string, stats func() trie.Stats) error {
 	return watch(t, t.tries, name, stats, stats == nil)

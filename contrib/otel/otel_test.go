@@ -49,12 +49,14 @@ func everything(t testing.TB) *rig {
 			t.Fatal(err)
 		}
 	}
-	h := r.Router(otel.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f", Model: "llama", Provider: "vllm"}, router.Trace{})
+	h := r.Router(otel.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f", Model: "llama", Provider: "vllm"},
+		router.Trace{})
 	d := router.Decision{Target: router.Target{ID: "a"}, Cached: 50, Length: 100, Reason: router.ReasonSpill}
 	h.Routed(ctx, router.RouteInfo{Decision: d, Took: time.Microsecond})
 	d.Reason = precisecacheaware.ReasonNoTokensLeastLoad
 	h.Routed(ctx, router.RouteInfo{Decision: d, Took: time.Microsecond})
-	h.Done(ctx, d, router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 40, CachedTokens: 16, OutputTokens: 5})
+	h.Done(ctx, d, router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 40, CachedTokens: 16,
+		OutputTokens: 5})
 	h.Retry(ctx, router.RetryInfo{Outcome: router.Outcome{Status: 503}})
 	h.NoTarget(ctx, router.Prompt{}, &router.NoTargetError{})
 	return r
@@ -63,7 +65,8 @@ func everything(t testing.TB) *rig {
 func TestNumbers(t *testing.T) {
 	r := everything(t)
 	r.is(2, "warmroute.picks")
-	r.is(1, "warmroute.picks", "warmroute.route", "r", "warmroute.strategy", "precise_cache_aware", "warmroute.reason", "spill")
+	r.is(1, "warmroute.picks", "warmroute.route", "r", "warmroute.strategy", "precise_cache_aware", "warmroute.reason",
+		"spill")
 	r.is(1, "warmroute.spills")
 	r.is(1, "warmroute.fallbacks", "warmroute.cause", "no_tokens")
 	r.is(2, "warmroute.predicted_cached_ratio")
@@ -76,7 +79,8 @@ func TestNumbers(t *testing.T) {
 	r.is(16, "warmroute.tokens.reported_cached")
 	r.is(4, "warmroute.tokens.overpredicted_cached")
 	r.is(0, "warmroute.tokens.underpredicted_cached")
-	r.is(1, "gen_ai.client.token.usage", "gen_ai.token.type", "input", "gen_ai.provider.name", "vllm", "gen_ai.operation.name", "chat", "gen_ai.request.model", "llama")
+	r.is(1, "gen_ai.client.token.usage", "gen_ai.token.type", "input", "gen_ai.provider.name", "vllm",
+		"gen_ai.operation.name", "chat", "gen_ai.request.model", "llama")
 	r.is(1, "gen_ai.client.token.usage", "gen_ai.token.type", "output")
 	r.is(3, "warmroute.event.missing")
 	r.is(2, "warmroute.event.streams", "warmroute.state", "live")
@@ -127,16 +131,18 @@ func TestSpanEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	rt := router.New(must(cacheaware.New(cacheaware.Config{})), view, router.Options{
-		Backoff: -1, Trace: r.Router(otel.Route{Name: "r", Strategy: cacheaware.Name, Fleet: "f", Model: "llama"}, router.Trace{}),
+		Backoff: -1, Trace: r.Router(otel.Route{Name: "r", Strategy: cacheaware.Name, Fleet: "f", Model: "llama"},
+			router.Trace{}),
 	})
 	events := span(t, func(ctx context.Context) {
-		err := rt.Do(ctx, router.Prompt{Text: "0123456789"}, func(_ context.Context, l *router.Lease) (router.Outcome, error) {
-			if l.Attempt() == 1 {
-				return router.Outcome{Status: 503}, nil
-			}
-			l.FirstToken()
-			return router.Outcome{Status: 200, PromptTokens: 40, CachedTokens: 16, OutputTokens: 5}, nil
-		})
+		err := rt.Do(ctx, router.Prompt{Text: "0123456789"},
+			func(_ context.Context, l *router.Lease) (router.Outcome, error) {
+				if l.Attempt() == 1 {
+					return router.Outcome{Status: 503}, nil
+				}
+				l.FirstToken()
+				return router.Outcome{Status: 200, PromptTokens: 40, CachedTokens: 16, OutputTokens: 5}, nil
+			})
 		if err != nil {
 			t.Error(err)
 		}
@@ -148,13 +154,15 @@ func TestSpanEvents(t *testing.T) {
 	for _, e := range events {
 		got = append(got, e.Name)
 	}
-	want := []string{otel.EventDecision, otel.EventOutcome, otel.EventRetry, otel.EventDecision, otel.EventFirstToken, otel.EventOutcome, otel.EventNoTarget}
+	want := []string{otel.EventDecision, otel.EventOutcome, otel.EventRetry, otel.EventDecision, otel.EventFirstToken,
+		otel.EventOutcome, otel.EventNoTarget}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
 	}
 	for i, want := range []map[string]any{
 		0: {"warmroute.route": "r", "warmroute.strategy": "cache_aware", "warmroute.reason": "cold", "warmroute.fleet": "f",
-			"warmroute.attempt": int64(1), "warmroute.cached": int64(0), "warmroute.length": int64(10), "warmroute.unit": "bytes",
+			"warmroute.attempt": int64(1), "warmroute.cached": int64(0), "warmroute.length": int64(10),
+			"warmroute.unit":                   "bytes",
 			"warmroute.predicted_cached_ratio": 0.0, "gen_ai.request.model": "llama", "gen_ai.operation.name": "chat",
 			"warmroute.target.in_flight": int64(0), "warmroute.target.queued": int64(0), "warmroute.target.prefill": int64(0)},
 		1: {"warmroute.outcome": "failed", "error.type": "5xx", "http.response.status_code": int64(503)},
@@ -162,7 +170,8 @@ func TestSpanEvents(t *testing.T) {
 		3: {"warmroute.attempt": int64(2), "warmroute.reason": "only_target"},
 		4: {},
 		5: {"warmroute.outcome": "finished", "http.response.status_code": int64(200), "gen_ai.usage.input_tokens": int64(40),
-			"gen_ai.usage.output_tokens": int64(5), "gen_ai.usage.cache_read.input_tokens": int64(16), "warmroute.tokens.predicted_cached": int64(0)},
+			"gen_ai.usage.output_tokens": int64(5), "gen_ai.usage.cache_read.input_tokens": int64(16),
+			"warmroute.tokens.predicted_cached": int64(0)},
 		6: {"warmroute.cause": "excluded"},
 	} {
 		got := values(events[i].Attributes)
@@ -224,8 +233,10 @@ func TestCardinality(t *testing.T) {
 	}
 	all := r.series()
 	for name, most := range map[string]int{
-		"warmroute.picks": 4 * 4 * 5, "warmroute.attempts": 4 * 4 * 4 * 7, "warmroute.target.queued": 6, "warmroute.target.in_flight": 6,
-		"warmroute.predicted_cached_ratio": 4 * 4, "warmroute.event.gaps": 4, "warmroute.event.streams": 4 * 6, "warmroute.event.stream.transitions": 4 * 6,
+		"warmroute.picks": 4 * 4 * 5, "warmroute.attempts": 4 * 4 * 4 * 7, "warmroute.target.queued": 6,
+		"warmroute.target.in_flight":       6,
+		"warmroute.predicted_cached_ratio": 4 * 4, "warmroute.event.gaps": 4, "warmroute.event.streams": 4 * 6,
+		"warmroute.event.stream.transitions": 4 * 6,
 	} {
 		n := len(all[name].points)
 		if n > most || n == 0 && name != "warmroute.predicted_cached_ratio" {
@@ -287,7 +298,8 @@ func TestHooksAreChained(t *testing.T) {
 	f.Left("c", 5)
 	f.Forget("d")
 	f.ScrapeChanged("e", nil)
-	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "a ready tripped", "joined b", "left c 5", "forget d", "scrape e <nil>"}
+	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "a ready tripped", "joined b",
+		"left c 5", "forget d", "scrape e <nil>"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -24,12 +24,12 @@ const (
 	EventRetry      = "warmroute.retry"       // another target is looked for
 )
 
-// route is what the hooks of one Router share.
+// route is shared by the hooks of one Router.
 type route struct {
 	t                       *Telemetry
 	strategy, fleet         string
 	common                  []attribute.KeyValue // route and strategy
-	genAI                   []attribute.KeyValue // and what the conventions have
+	genAI                   []attribute.KeyValue // and those of the conventions
 	attrs                   metric.MeasurementOption
 	provider                string
 	usage                   observe.Usage
@@ -40,11 +40,12 @@ type route struct {
 }
 
 // Router returns hooks for router.Options.Trace that count what the Router does, add
-// events to the span of the request's context where there is one that records, and
+// events to the span of the request's context if there is one that records, and
 // call the hooks of next.
 func (t *Telemetry) Router(r Route, next router.Trace) router.Trace {
-	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(r.Fleet), provider: observe.Clean(r.Provider),
-		made: make(map[[2]pair]metric.MeasurementOption)}
+	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(r.Fleet),
+		provider: observe.Clean(r.Provider),
+		made:     make(map[[2]pair]metric.MeasurementOption)}
 	m.common = []attribute.KeyValue{keyRoute.String(t.routes.Get(r.Name)), keyStrategy.String(m.strategy)}
 	m.attrs = attrs(m.common...)
 	m.genAI = []attribute.KeyValue{semconv.GenAIOperationNameKey.String(observe.Clean(cmp.Or(r.Operation, "chat")))}
@@ -86,7 +87,8 @@ func (t *Telemetry) Router(r Route, next router.Trace) router.Trace {
 		Retry: func(ctx context.Context, i router.RetryInfo) {
 			cause := observe.Cause(i.Outcome)
 			t.retries.Add(ctx, 1, m.with(pair{keyCause, cause}, pair{}))
-			m.event(ctx, EventRetry, keyCause.String(cause), attribute.Int("warmroute.attempt", i.Attempt), seconds("warmroute.wait", i.Wait))
+			m.event(ctx, EventRetry, keyCause.String(cause), attribute.Int("warmroute.attempt", i.Attempt),
+				seconds("warmroute.wait", i.Wait))
 			if next.Retry != nil {
 				next.Retry(ctx, i)
 			}
@@ -105,7 +107,7 @@ type pair struct {
 }
 
 // with returns the common attributes, a and b. As their values are bounded, so is
-// what it remembers.
+// its memory.
 func (m *route) with(a, b pair) metric.MeasurementOption {
 	key := [2]pair{a, b}
 	m.mu.RLock()
@@ -131,7 +133,7 @@ func seconds(key string, d time.Duration) attribute.KeyValue {
 	return attribute.Float64(key, d.Seconds())
 }
 
-// event adds an event to the span of ctx, where somebody records it.
+// event adds an event to the span of ctx, if somebody records it.
 func (m *route) event(ctx context.Context, name string, kv ...attribute.KeyValue) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent(name, trace.WithAttributes(kv...))
@@ -159,8 +161,10 @@ func (m *route) routed(ctx context.Context, i router.RouteInfo) {
 		return
 	}
 	kv := join(m.common, m.genAI...)
-	kv = append(kv, keyReason.String(reason), keyFleet.String(m.fleet), keyTarget.String(m.t.targets.Get(m.fleet, d.Target.ID)),
-		attribute.Int("warmroute.attempt", i.Attempt), attribute.Int("warmroute.cached", d.Cached), attribute.Int("warmroute.length", d.Length),
+	kv = append(kv, keyReason.String(reason), keyFleet.String(m.fleet),
+		keyTarget.String(m.t.targets.Get(m.fleet, d.Target.ID)),
+		attribute.Int("warmroute.attempt", i.Attempt), attribute.Int("warmroute.cached",
+			d.Cached), attribute.Int("warmroute.length", d.Length),
 		attribute.String("warmroute.unit", d.Unit.String()), seconds("warmroute.pick.duration", i.Took))
 	if ok {
 		kv = append(kv, attribute.Float64("warmroute.predicted_cached_ratio", share))
@@ -169,7 +173,8 @@ func (m *route) routed(ctx context.Context, i router.RouteInfo) {
 		kv = append(kv, keyCause.String(cause))
 	}
 	if l := d.Target.Load; l.Known {
-		kv = append(kv, attribute.Int("warmroute.target.in_flight", l.InFlight), attribute.Int("warmroute.target.queued", l.Queued),
+		kv = append(kv, attribute.Int("warmroute.target.in_flight", l.InFlight),
+			attribute.Int("warmroute.target.queued", l.Queued),
 			attribute.Int("warmroute.target.prefill", l.Prefill))
 	}
 	m.event(ctx, EventDecision, kv...)

@@ -26,7 +26,8 @@ func (s *secrets) text() string {
 }
 
 func (s *secrets) prompt() router.Prompt {
-	p := router.Prompt{Model: s.text(), Adapter: s.text(), Salt: s.text(), Session: s.text(), Text: s.text() + strings.Repeat(" word", 100) + s.text()}
+	p := router.Prompt{Model: s.text(), Adapter: s.text(), Salt: s.text(), Session: s.text(),
+		Text: s.text() + strings.Repeat(" word", 100) + s.text()}
 	for range 40 {
 		n := 4_000_000_000 + rand.Uint32N(200_000_000)
 		s.all = append(s.all, fmt.Sprint(n))
@@ -66,7 +67,8 @@ func TestNoSecretIsExported(t *testing.T) {
 	aware := must(cacheaware.New(cacheaware.Config{}))
 	var told strings.Builder
 	for name, strategy := range map[string]router.Strategy{"aware": aware, "own": &blabber{Strategy: aware}} {
-		rt := router.New(strategy, view, router.Options{Backoff: -1, Trace: r.Router(otel.Route{Name: name, Strategy: name, Fleet: "f", Provider: "vllm"}, router.Trace{})})
+		rt := router.New(strategy, view, router.Options{Backoff: -1, Trace: r.Router(otel.Route{Name: name, Strategy: name,
+			Fleet: "f", Provider: "vllm"}, router.Trace{})})
 		for range 30 {
 			events := span(t, func(ctx context.Context) {
 				_ = rt.Do(ctx, s.prompt(), func(_ context.Context, l *router.Lease) (router.Outcome, error) {
@@ -86,7 +88,8 @@ func TestNoSecretIsExported(t *testing.T) {
 	r.reaches(0, "warmroute.target.in_flight", "warmroute.target", "http://vllm-1:8000/v1")
 	told.WriteString(r.dump())
 	text := told.String()
-	if strings.Count(text, otel.EventDecision) < 60 || len(s.all) < 1000 || !strings.Contains(r.dump(), "http://vllm-1:8000/v1") {
+	if strings.Count(text, otel.EventDecision) < 60 || len(s.all) < 1000 ||
+		!strings.Contains(r.dump(), "http://vllm-1:8000/v1") {
 		t.Fatalf("%d secrets in %s", len(s.all), text)
 	}
 	for _, secret := range s.all {

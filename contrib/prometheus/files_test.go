@@ -164,7 +164,8 @@ func TestAlerts(t *testing.T) {
 			if _, err := time.ParseDuration(r.For); err != nil && r.For != "" {
 				t.Errorf("%s: %v", r.Alert, err)
 			}
-			if !slices.Contains([]string{"info", "warning", "critical"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
+			if !slices.Contains([]string{"info", "warning", "critical"}, r.Labels["severity"]) ||
+				r.Annotations["summary"] == "" {
 				t.Errorf("%s: %v %v", r.Alert, r.Labels, r.Annotations)
 			}
 			for k, a := range r.Annotations {

@@ -16,17 +16,20 @@ type fleetMetrics struct {
 }
 
 func (m *fleetMetrics) init(c *Collector) {
-	m.changes = c.counter("target_state_changes_total", "Changes of a target's state, by the state that was entered.", "fleet", "target", "state")
+	m.changes = c.counter("target_state_changes_total", "Changes of a target's state, by the state that was entered.",
+		"fleet", "target", "state")
 	m.joined = c.counter("targets_joined_total", "Targets that joined the fleet.", "fleet")
 	m.left = c.counter("targets_left_total", "Targets that left the fleet.", "fleet")
-	m.losses = c.counter("cache_losses_total", "Times that a target left, restarted or was said to have lost its cache.", "fleet")
-	m.scrapeFailures = c.counter("scrape_failures_total", "Times that the scrapes of a target's metrics page began to fail.", "fleet")
+	m.losses = c.counter("cache_losses_total",
+		"Times that a target left, restarted or was reported to have lost its cache.", "fleet")
+	m.scrapeFailures = c.counter("scrape_failures_total",
+		"Times that the scrapes of a target's metrics page began to fail.", "fleet")
 	m.polls = c.counter("lmcache_polls_total", "Polls of LMCaches, by the result.", "fleet", "result")
 	m.pollTook = c.histogram("lmcache_poll_duration_seconds", "Time that a poll of an LMCache took.",
 		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}, "fleet")
 }
 
-// Fleet returns hooks for loadview.Config.Trace that count what becomes of the
+// Fleet returns hooks for loadview.Config.Trace that count the changes of the
 // members of the fleet with this name and call those of next.
 func (c *Collector) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 	fleet = c.fleets.Get(fleet)

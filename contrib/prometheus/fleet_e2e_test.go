@@ -76,7 +76,8 @@ func newGateway(t *testing.T) *gateway {
 		}
 	}
 	opts := func(route, strategy string) router.Options {
-		return router.Options{Backoff: -1, Trace: c.Router(prometheus.Route{Name: route, Strategy: strategy, Fleet: "f"}, router.Trace{})}
+		return router.Options{Backoff: -1, Trace: c.Router(prometheus.Route{Name: route, Strategy: strategy, Fleet: "f"},
+			router.Trace{})}
 	}
 	g.router = router.New(aware, view, opts("chat", cacheaware.Name))
 	g.precise = router.New(precise, view, opts("precise", precisecacheaware.Name))
@@ -85,10 +86,12 @@ func newGateway(t *testing.T) *gateway {
 
 // send sends a chat through r, as a gateway would.
 func (g *gateway) send(ctx context.Context, r *router.Router, text string) error {
-	body := must(json.Marshal(map[string]any{"max_tokens": 2, "messages": []map[string]string{{"role": "user", "content": text}}}))
+	body := must(json.Marshal(map[string]any{"max_tokens": 2,
+		"messages": []map[string]string{{"role": "user", "content": text}}}))
 	p := must(prompt.FromChat(body))
 	return r.Do(ctx, p, func(ctx context.Context, l *router.Lease) (o router.Outcome, err error) {
-		req := must(http.NewRequestWithContext(ctx, http.MethodPost, l.Decision().Target.Ref.(string)+"/v1/chat/completions", bytes.NewReader(body)))
+		req := must(http.NewRequestWithContext(ctx, http.MethodPost,
+			l.Decision().Target.Ref.(string)+"/v1/chat/completions", bytes.NewReader(body)))
 		res, err := g.client.Do(req)
 		if err != nil {
 			return o, err
@@ -185,7 +188,8 @@ func (g *gateway) spill(question string) func(*testing.T) {
 		}
 		g.falls(6, "warmroute_attempts_in_flight", "route=chat")
 		g.is(6, "warmroute_target_in_flight", "fleet=f")
-		if n := g.sum("warmroute_spills_total", "route=chat"); n < 1 || n > 3 || n != g.sum("warmroute_picks_total", "route=chat", "reason=spill") {
+		if n := g.sum("warmroute_spills_total", "route=chat"); n < 1 || n > 3 ||
+			n != g.sum("warmroute_picks_total", "route=chat", "reason=spill") {
 			t.Errorf("%v spills", n)
 		}
 		cancel()

@@ -1,18 +1,18 @@
-// Package prometheus tells Prometheus what routers, fleets, indexes and event
-// streams do.
+// Package prometheus reports routers, fleets, indexes and event streams to
+// Prometheus.
 //
 // A [Collector] is a prometheus.Collector. It gives hooks to put into the Options
 // and Configs of the other packages, each of which calls the caller's own hooks
-// too, and it watches what has numbers to be read: the View, indexes, strategies.
-// The hooks count; the rest is read when the page is asked for. Package kvevents
-// below this one does the same for KV event streams, and needs ZeroMQ.
+// too. The hooks count; the numbers of Views, indexes and strategies are read when
+// the page is asked for. Package kvevents below this one does the same for KV event
+// streams.
 //
 // Labels are bounded: routes, strategies, reasons and targets beyond a number are
 // "other". No label is ever made of a prompt: not of its text, tokens, session or
-// salt, and not of the model that a client named, but only of what the operator
-// called a route, of the IDs of targets and of words that the library chose.
+// salt, and not of the model that a client named, but only of the operator's
+// names of routes, of the IDs of targets and of the library's own words.
 //
-// README.md beside the source has a table of the metrics; dashboard.json is for
+// README.md in this folder has a table of the metrics; dashboard.json is for
 // Grafana, alerts.yaml for Prometheus.
 package prometheus
 
@@ -43,20 +43,20 @@ const (
 // maxWatched bounds the fleets, indexes and so on that are watched.
 const maxWatched = 1000
 
-// Config is what New needs to know. The zero Config works.
+// Config configures New. The zero Config works.
 type Config struct {
-	// MaxTargets is the greatest number of targets that are told apart at a time;
-	// what is beyond is added up as "other". 0 means DefaultMaxTargets.
+	// MaxTargets is the greatest number of targets with values of their own at a time;
+	// those of the others are added up as "other". 0 means DefaultMaxTargets.
 	MaxTargets int
 	// MaxRoutes is the greatest number of routes, of strategies, of fleets, of indexes
-	// and of tries, each, that are told apart. 0 means DefaultMaxRoutes.
+	// and of tries, each, with values of their own. 0 means DefaultMaxRoutes.
 	MaxRoutes int
-	// MaxReasons is the greatest number of reasons that are told apart. 0 means
+	// MaxReasons is the greatest number of reasons with values of their own. 0 means
 	// DefaultMaxReasons.
 	MaxReasons int
-	// TargetName says how the target with an ID is named on the page; nil: by its
-	// ID, where that is a URL without user, password, query and fragment. Targets of
-	// one name are added up. It is safe for concurrent use and its result is cut to
+	// TargetName returns the name on the page of the target with an ID; nil means
+	// observe.Target: the ID, and of a URL the part without user, password, query and
+	// fragment. Targets of one name are added up. It is safe for concurrent use and its result is cut to
 	// 128 bytes.
 	TargetName func(id string) string
 }
@@ -104,7 +104,8 @@ func New(cfg Config) (*Collector, error) {
 		return nil, err
 	}
 	c := &Collector{
-		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes), fleets: observe.NewNames(cfg.MaxRoutes),
+		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes),
+		fleets:     observe.NewNames(cfg.MaxRoutes),
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
 		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
@@ -140,47 +141,48 @@ func (c *Collector) gauge(name, help string, labels ...string) *prometheus.Gauge
 }
 
 func (c *Collector) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help,
+		Buckets: buckets}, labels)
 	c.vecs = append(c.vecs, v)
 	return v
 }
 
 const namespace = "warmroute"
 
-// Route says what a Router's metrics are called.
+// Route has the names of a Router's metrics.
 type Route struct {
-	// Name is the operator's name for the route; "" where there is only one. It is
-	// never what a client sent.
+	// Name is the operator's name for the route; "" if there is only one. It never
+	// comes from a client.
 	Name string
 	// Strategy is the name of its strategy, such as cacheaware.Name.
 	Strategy string
-	// Fleet is the name under which its fleet is watched; "" where there is only one.
+	// Fleet is the name under which its fleet is watched; "" if there is only one.
 	Fleet string
 }
 
 // WatchFleet reads the members of v whenever the page is asked for, as those of the
-// fleet with this name; "" will do where there is only one. nil ends it, and
+// fleet with this name; "" will do if there is only one. nil ends it, and
 // another View takes the place of the one before. At most 1,000 fleets are
 // watched; the error is about one more.
 func (c *Collector) WatchFleet(fleet string, v *loadview.View) error {
 	return watch(c, c.views, fleet, v, v == nil)
 }
 
-// WatchIndex is WatchFleet for what the engines' events say. It has all that
-// kvindex.Trace tells.
+// WatchIndex is WatchFleet for an index of the engines' events. It has all numbers
+// that the hooks of kvindex.Trace would give.
 func (c *Collector) WatchIndex(index string, x *kvindex.Index) error {
 	return watch(c, c.indexes, index, x, x == nil)
 }
 
-// WatchTrie is WatchFleet for what a strategy remembers of what was sent. stats is
+// WatchTrie is WatchFleet for the prompts that a strategy remembers. stats is
 // the method Stats of cacheaware.Strategy or another one, or of a trie.Trie.
 func (c *Collector) WatchTrie(name string, stats func() trie.Stats) error {
 	return watch(c, c.tries, name, stats, stats == nil)
 }
 
-// WatchPrecise is WatchFleet for how right an index was, as a strategy tells: stats
-// is the method Stats of a precisecacheaware.Strategy. It counts what
-// precisecacheaware.Config.Mismatch tells, and has WatchTrie for the same name
+// WatchPrecise is WatchFleet for how right an index was, as a strategy counts: stats
+// is the method Stats of a precisecacheaware.Strategy. It counts the
+// calls of precisecacheaware.Config.Mismatch, and has WatchTrie for the same name
 // within.
 func (c *Collector) WatchPrecise(route string, stats func() precisecacheaware.Stats) error {
 	var t func() trie.Stats

@@ -140,7 +140,8 @@ func TestCardinality(t *testing.T) {
 		}
 	}
 	for i := range 40 {
-		h := c.Router(prometheus.Route{Name: fmt.Sprint("route", i), Strategy: fmt.Sprint("strategy", i), Fleet: "f"}, router.Trace{})
+		h := c.Router(prometheus.Route{Name: fmt.Sprint("route", i), Strategy: fmt.Sprint("strategy", i), Fleet: "f"},
+			router.Trace{})
 		for j := range 50 {
 			d := router.Decision{Target: router.Target{ID: members[j].ID}, Reason: router.Reason(fmt.Sprint("reason_", j))}
 			h.Routed(context.Background(), router.RouteInfo{Decision: d})
@@ -267,7 +268,8 @@ func TestHooksAreChained(t *testing.T) {
 	})
 	l.Polled("f", time.Second, nil)
 	l.Changed(lmcache.Stale, lmcache.Status{ID: "g"})
-	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "a ready tripped", "joined b", "left c 5", "forget d",
+	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "a ready tripped", "joined b",
+		"left c 5", "forget d",
 		"scrape e <nil>", "polled f 1s <nil>", "changed stale g"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -283,7 +285,8 @@ func TestFallbackOfLMCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := must(lmcacheaware.New(lmcacheaware.Config{}))
-	r := router.New(s, view, router.Options{Trace: c.Router(prometheus.Route{Strategy: lmcacheaware.Name}, router.Trace{})})
+	r := router.New(s, view, router.Options{Trace: c.Router(prometheus.Route{Strategy: lmcacheaware.Name},
+		router.Trace{})})
 	for range 2 {
 		must(r.Route(context.Background(), router.Prompt{Text: "Hello"})).Done(router.Outcome{})
 	}

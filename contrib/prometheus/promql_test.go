@@ -232,8 +232,10 @@ func TestReaderIsStrict(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", "x_total", "rate(c_total)", "rate(g[5m])", "c_total", "g[5m]", "sum by (state) (g)", `g{state="ready"}`, `g{route="x"}`, `g{route=~"$fleet"}`,
-		`sum by (route) (rate(c_total{state="redy"}[5m]))`, "g / sum by (route, state) (rate(c_total[5m]))", "sum(g)", "g g", "(g", "g)", "rate(c_total[5x])",
+		"", "x_total", "rate(c_total)", "rate(g[5m])", "c_total", "g[5m]", "sum by (state) (g)", `g{state="ready"}`,
+		`g{route="x"}`, `g{route=~"$fleet"}`,
+		`sum by (route) (rate(c_total{state="redy"}[5m]))`, "g / sum by (route, state) (rate(c_total[5m]))", "sum(g)",
+		"g g", "(g", "g)", "rate(c_total[5x])",
 		"histogram_quantile(0.9, sum by (route) (rate(h_bucket[5m])))", "delta(g[5m])", "g and g", "g $",
 	} {
 		if _, err := read(bad, known, map[string]bool{}); err == nil {

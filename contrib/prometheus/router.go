@@ -18,23 +18,37 @@ type routerMetrics struct {
 }
 
 func (m *routerMetrics) init(c *Collector) {
-	m.picks = c.counter("picks_total", "Targets picked, first attempts and further ones, by the reason.", "route", "strategy", "reason")
-	m.spills = c.counter("spills_total", "Picks that left a warm target, or a prompt's own place, because it was overloaded.", "route", "strategy")
-	m.fallbacks = c.counter("fallbacks_total", "Picks that a strategy could not make by what it is for, by the cause.", "route", "strategy", "cause")
+	m.picks = c.counter("picks_total", "Targets picked, first attempts and further ones, by the reason.", "route",
+		"strategy", "reason")
+	m.spills = c.counter("spills_total",
+		"Picks that left a warm target, or a prompt's own place, because it was overloaded.", "route", "strategy")
+	m.fallbacks = c.counter("fallbacks_total",
+		"Picks that a strategy could not make by the cache it is made for, by the cause.", "route", "strategy", "cause")
 	m.targetPicks = c.counter("target_picks_total", "Picks of a target.", "fleet", "target")
-	m.took = c.histogram("pick_duration_seconds", "Time from the call to the counted choice, the wait for the fleet's lock included.",
+	m.took = c.histogram("pick_duration_seconds",
+		"Time from the call to the counted choice, the wait for the fleet's lock included.",
 		[]float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1e-2, 1e-1}, "route", "strategy")
-	m.share = c.histogram("predicted_cached_ratio", "Leading share of the prompt believed cached at the target that was picked; empty prompts have none.",
+	m.share = c.histogram("predicted_cached_ratio",
+		"Leading share of the prompt believed cached at the target that was picked; empty prompts have none.",
 		[]float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 1}, "route", "strategy")
 	m.inFlight = c.gauge("attempts_in_flight", "Attempts that were picked and have not ended.", "route", "strategy")
-	m.attempts = c.counter("attempts_total", "Attempts that ended, by how and by the class of the HTTP status.", "route", "strategy", "outcome", "code")
-	m.retries = c.counter("retries_total", "Attempts that failed before the first token and are made again elsewhere, by the cause.", "route", "strategy", "cause")
-	m.noTarget = c.counter("no_target_total", "Requests for a target that found none, by the cause.", "route", "strategy", "cause")
-	m.judged = c.counter("judged_prompt_tokens_total", "Tokens of the prompts whose cached tokens were both predicted and reported.", "route", "strategy")
-	m.predicted = c.counter("predicted_cached_tokens_total", "Tokens of judged prompts that were predicted to be cached.", "route", "strategy")
-	m.reported = c.counter("reported_cached_tokens_total", "Tokens of judged prompts that engines reported as cached.", "route", "strategy")
-	m.over = c.counter("overpredicted_cached_tokens_total", "Tokens of judged prompts that were predicted to be cached and were not.", "route", "strategy")
-	m.under = c.counter("underpredicted_cached_tokens_total", "Tokens of judged prompts that were cached and not predicted to be.", "route", "strategy")
+	m.attempts = c.counter("attempts_total", "Attempts that ended, by how and by the class of the HTTP status.", "route",
+		"strategy", "outcome", "code")
+	m.retries = c.counter("retries_total",
+		"Attempts that failed before the first token and are made again elsewhere, by the cause.", "route", "strategy",
+		"cause")
+	m.noTarget = c.counter("no_target_total", "Requests for a target that found none, by the cause.", "route",
+		"strategy", "cause")
+	m.judged = c.counter("judged_prompt_tokens_total",
+		"Tokens of the prompts whose cached tokens were both predicted and reported.", "route", "strategy")
+	m.predicted = c.counter("predicted_cached_tokens_total",
+		"Tokens of judged prompts that were predicted to be cached.", "route", "strategy")
+	m.reported = c.counter("reported_cached_tokens_total", "Tokens of judged prompts that engines reported as cached.",
+		"route", "strategy")
+	m.over = c.counter("overpredicted_cached_tokens_total",
+		"Tokens of judged prompts that were predicted to be cached and were not.", "route", "strategy")
+	m.under = c.counter("underpredicted_cached_tokens_total",
+		"Tokens of judged prompts that were cached and not predicted to be.", "route", "strategy")
 }
 
 // routeMetrics are those of one route, looked up once.
@@ -54,7 +68,8 @@ type routeMetrics struct {
 // Router returns hooks for router.Options.Trace that count what the Router does and
 // call those of next. Hooks of the same route add up.
 func (c *Collector) Router(r Route, next router.Trace) router.Trace {
-	m := &routeMetrics{c: c, route: c.routes.Get(r.Name), strategy: c.strategies.Get(r.Strategy), fleet: c.fleets.Get(r.Fleet)}
+	m := &routeMetrics{c: c, route: c.routes.Get(r.Name), strategy: c.strategies.Get(r.Strategy),
+		fleet: c.fleets.Get(r.Fleet)}
 	m.inFlight = c.routerMetrics.inFlight.WithLabelValues(m.route, m.strategy)
 	m.took = c.took.WithLabelValues(m.route, m.strategy)
 	m.share = c.share.WithLabelValues(m.route, m.strategy)

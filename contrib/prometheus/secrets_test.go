@@ -34,7 +34,8 @@ func (s *secrets) token() uint32 {
 }
 
 func (s *secrets) prompt() router.Prompt {
-	p := router.Prompt{Model: s.text(), Adapter: s.text(), Salt: s.text(), Session: s.text(), Text: s.text() + strings.Repeat(" word", 100) + s.text()}
+	p := router.Prompt{Model: s.text(), Adapter: s.text(), Salt: s.text(), Session: s.text(),
+		Text: s.text() + strings.Repeat(" word", 100) + s.text()}
 	for range 40 {
 		p.Tokens = append(p.Tokens, s.token())
 	}
@@ -86,13 +87,16 @@ func TestNoSecretIsExported(t *testing.T) {
 	index := must(kvindex.New(kvindex.Config{}))
 	tokens := s.prompt().Tokens[:32]
 	if err := index.Apply(ids[0], 1, kvindex.Batch{Events: []kvindex.Event{{
-		Kind: kvindex.Stored, Group: -1, BlockSize: 16, Hashes: []uint64{uint64(s.token()), uint64(s.token())}, Tokens: tokens, Adapter: s.text(), Salt: s.text(),
+		Kind: kvindex.Stored, Group: -1, BlockSize: 16, Hashes: []uint64{uint64(s.token()),
+			uint64(s.token())}, Tokens: tokens, Adapter: s.text(), Salt: s.text(),
 	}}}); err != nil {
 		t.Fatal(err)
 	}
 	aware := must(cacheaware.New(cacheaware.Config{}))
-	precise := must(precisecacheaware.New(precisecacheaware.Config{Index: index, Fallback: precisecacheaware.FallbackText}))
-	for _, err := range []error{c.WatchFleet("f", view), c.WatchIndex("kv", index), c.WatchTrie("chat", aware.Stats), c.WatchPrecise("precise", precise.Stats)} {
+	precise := must(precisecacheaware.New(precisecacheaware.Config{Index: index,
+		Fallback: precisecacheaware.FallbackText}))
+	for _, err := range []error{c.WatchFleet("f", view), c.WatchIndex("kv", index), c.WatchTrie("chat", aware.Stats),
+		c.WatchPrecise("precise", precise.Stats)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,8 +107,10 @@ func TestNoSecretIsExported(t *testing.T) {
 	stream.Malformed(ids[0])
 	stream.Lag(ids[0], time.Second)
 
-	for name, strategy := range map[string]router.Strategy{"aware": aware, "precise": precise, "own": &blabber{Strategy: aware}} {
-		r := router.New(strategy, view, router.Options{Backoff: -1, Trace: c.Router(prometheus.Route{Name: name, Strategy: name, Fleet: "f"}, router.Trace{})})
+	for name, strategy := range map[string]router.Strategy{"aware": aware, "precise": precise,
+		"own": &blabber{Strategy: aware}} {
+		r := router.New(strategy, view, router.Options{Backoff: -1, Trace: c.Router(prometheus.Route{Name: name,
+			Strategy: name, Fleet: "f"}, router.Trace{})})
 		for range 30 {
 			p := s.prompt()
 			_ = r.Do(context.Background(), p, func(_ context.Context, l *router.Lease) (router.Outcome, error) {

@@ -40,12 +40,13 @@ func TestStorm(t *testing.T) {
 	for range senders {
 		sending.Go(func() {
 			for i := range each {
-				_ = r.Do(context.Background(), router.Prompt{Text: "Hello"}, func(_ context.Context, l *router.Lease) (router.Outcome, error) {
-					if i%7 == 0 && l.Attempt() == 1 {
-						return router.Outcome{Status: 503}, nil
-					}
-					return router.Outcome{Status: 200}, nil
-				})
+				_ = r.Do(context.Background(), router.Prompt{Text: "Hello"},
+					func(_ context.Context, l *router.Lease) (router.Outcome, error) {
+						if i%7 == 0 && l.Attempt() == 1 {
+							return router.Outcome{Status: 503}, nil
+						}
+						return router.Outcome{Status: 200}, nil
+					})
 			}
 		})
 	}
@@ -97,7 +98,8 @@ func BenchmarkHooks(b *testing.B) {
 	c := must(prometheus.New(prometheus.Config{}))
 	h := c.Router(prometheus.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, router.Trace{})
 	ctx := context.Background()
-	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100, Reason: router.ReasonWarm}
+	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100,
+		Reason: router.ReasonWarm}
 	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -111,7 +113,8 @@ func TestHooksDoNotAllocate(t *testing.T) {
 	c := must(prometheus.New(prometheus.Config{}))
 	h := c.Router(prometheus.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, router.Trace{})
 	ctx := context.Background()
-	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100, Reason: router.ReasonWarm}
+	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100,
+		Reason: router.ReasonWarm}
 	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}
 	if n := testing.AllocsPerRun(100, func() {
 		h.Routed(ctx, router.RouteInfo{Decision: d, Attempt: 1, Took: time.Microsecond})

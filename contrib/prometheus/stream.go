@@ -15,19 +15,24 @@ type eventMetrics struct {
 }
 
 func (m *eventMetrics) init(c *Collector) {
-	m.gaps = c.counter("event_gaps_total", "Times that messages of a target's KV event stream were missing.", "fleet", "target")
-	m.missing = c.counter("event_missing_messages_total", "Messages of a target's KV event stream that were missing when a later one came.", "fleet", "target")
-	m.malformed = c.counter("event_malformed_total", "Messages of a target's KV event stream that could not be read.", "fleet", "target")
+	m.gaps = c.counter("event_gaps_total", "Times that messages of a target's KV event stream were missing.", "fleet",
+		"target")
+	m.missing = c.counter("event_missing_messages_total",
+		"Messages of a target's KV event stream that were missing when a later one came.", "fleet", "target")
+	m.malformed = c.counter("event_malformed_total", "Messages of a target's KV event stream that could not be read.",
+		"fleet", "target")
 	m.replays = c.counter("event_replays_total", "Replays that were asked for.", "fleet", "target")
 	m.overflows = c.counter("event_overflows_total", "Messages that were dropped because the queue was full.", "fleet")
-	m.transitions = c.counter("event_stream_transitions_total", "Changes of the states of KV event streams, by the state that was entered.", "fleet", "state")
-	m.lag = c.gauge("event_stream_lag_seconds", "Age of the target's last live message when it was applied, by both clocks.", "fleet", "target")
+	m.transitions = c.counter("event_stream_transitions_total",
+		"Changes of the states of KV event streams, by the state that was entered.", "fleet", "state")
+	m.lag = c.gauge("event_stream_lag_seconds",
+		"Age of the target's last live message when it was applied, by both clocks.", "fleet", "target")
 	m.lags = c.histogram("event_lag_seconds", "Age of live messages when they were applied, by both clocks.",
 		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "fleet")
 }
 
 // Stream is the KV event streams that one subscriber follows. Most programs
-// leave it to package kvevents. Its methods are what zmqsub.Trace tells; they are
+// leave it to package kvevents. Its methods have the arguments of zmqsub.Trace; they are
 // safe for concurrent use.
 type Stream struct {
 	c     *Collector
@@ -78,8 +83,8 @@ func (s *Stream) Gap(id string, last, seq uint64) {
 	s.c.missing.WithLabelValues(s.fleet, t).Add(float64(observe.Missing(last, seq)))
 }
 
-// Malformed counts a message that could not be read; id is "" where nobody knows
-// whose it was, which counts as "other".
+// Malformed counts a message that could not be read; id is "" if the target is not
+// known, which counts as "other".
 func (s *Stream) Malformed(id string) {
 	t := observe.Other
 	if id != "" {
@@ -96,7 +101,7 @@ func (s *Stream) Replay(id string) {
 	s.c.replays.WithLabelValues(s.fleet, s.c.targets.Get(s.fleet, id)).Inc()
 }
 
-// Lag tells how old a live message was when it was applied. Less than 0 is an
+// Lag records the age of a live message when it was applied. Less than 0 is an
 // engine whose clock is ahead; the histogram takes that for 0.
 func (s *Stream) Lag(id string, lag time.Duration) {
 	s.lags.Observe(max(lag, 0).Seconds())

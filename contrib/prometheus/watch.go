@@ -32,36 +32,48 @@ const (
 
 var (
 	targetsByState = read(gauge, "targets", "Targets of the fleet in a state.", "fleet", "state")
-	scrapeFailing  = read(gauge, "targets_scrape_failing", "Targets whose metrics page could not be read the last time.", "fleet")
-	targetReady    = read(gauge, "target_ready", "1 where the target may be picked, else 0; for other targets, how many may be.", "fleet", "target")
-	targetInFlight = read(gauge, "target_in_flight", "Requests that this process sent to the target and has not seen finish.", "fleet", "target")
-	targetQueued   = read(gauge, "target_queued", "Further requests at the target's engine, as it said last; the mean of the others where it did not.", "fleet", "target")
-	targetPrefill  = read(gauge, "target_prefill_tokens", "Tokens that this process sent to the target and that wait for prefill.", "fleet", "target")
+	scrapeFailing  = read(gauge, "targets_scrape_failing", "Targets whose metrics page could not be read the last time.",
+		"fleet")
+	targetReady = read(gauge, "target_ready",
+		"1 if the target may be picked, else 0; for other targets, how many may be.", "fleet", "target")
+	targetInFlight = read(gauge, "target_in_flight",
+		"Requests that this process sent to the target and has not seen finish.", "fleet", "target")
+	targetQueued = read(gauge, "target_queued",
+		"Further requests at the target's engine, as last reported; the mean of the others if it did not report.", "fleet",
+		"target")
+	targetPrefill = read(gauge, "target_prefill_tokens",
+		"Tokens that this process sent to the target and that wait for prefill.", "fleet", "target")
 
 	eventStreams = read(gauge, "event_streams", "KV event streams in a state.", "fleet", "state")
 
-	indexTargets   = read(gauge, "index_targets", "Targets that the index knows.", "index")
-	indexTrusted   = read(gauge, "index_trusted_targets", "Targets whose stream can be trusted now.", "index")
-	indexBlocks    = read(gauge, "index_blocks", "Resident blocks, each once for each target that holds it.", "index")
-	indexOrphans   = read(gauge, "index_orphan_blocks", "Blocks that came before the block they follow.", "index")
-	indexRuns      = read(gauge, "index_runs", "Runs of blocks, which targets share.", "index")
-	indexBatches   = read(counter, "index_batches_total", "Messages that were applied.", "index")
-	indexStored    = read(counter, "index_stored_blocks_total", "Blocks that engines said they stored.", "index")
-	indexRemoved   = read(counter, "index_removed_blocks_total", "Blocks that engines said they removed.", "index")
-	indexEvicted   = read(counter, "index_evicted_blocks_total", "Blocks that the index left out because of its bound.", "index")
-	indexCleared   = read(counter, "index_cleared_total", "Times that an engine emptied its cache.", "index")
-	indexGaps      = read(counter, "index_gaps_total", "Messages that were refused because one before them was missing.", "index")
-	indexRestarts  = read(counter, "index_restarts_total", "Sequences of messages that started over.", "index")
-	indexResets    = read(counter, "index_resets_total", "Times that a target's blocks were forgotten on purpose.", "index")
-	predictions    = read(counter, "index_predictions_total", "Finished requests of which both the index and the engine told what was cached.", "route")
-	mispredictions = read(counter, "index_mispredictions_total", "Those of which they told differently.", "route")
+	indexTargets = read(gauge, "index_targets", "Targets that the index knows.", "index")
+	indexTrusted = read(gauge, "index_trusted_targets", "Targets whose stream can be trusted now.", "index")
+	indexBlocks  = read(gauge, "index_blocks", "Resident blocks, each once for each target that has it.", "index")
+	indexOrphans = read(gauge, "index_orphan_blocks", "Blocks that came before the block they follow.", "index")
+	indexRuns    = read(gauge, "index_runs", "Runs of blocks, which targets share.", "index")
+	indexBatches = read(counter, "index_batches_total", "Messages that were applied.", "index")
+	indexStored  = read(counter, "index_stored_blocks_total", "Blocks that engines reported as stored.", "index")
+	indexRemoved = read(counter, "index_removed_blocks_total", "Blocks that engines reported as removed.", "index")
+	indexEvicted = read(counter, "index_evicted_blocks_total", "Blocks that the index left out because of its bound.",
+		"index")
+	indexCleared = read(counter, "index_cleared_total", "Times that an engine emptied its cache.", "index")
+	indexGaps    = read(counter, "index_gaps_total", "Messages that were refused because one before them was missing.",
+		"index")
+	indexRestarts = read(counter, "index_restarts_total", "Sequences of messages that started over.", "index")
+	indexResets   = read(counter, "index_resets_total", "Times that a target's blocks were forgotten on purpose.",
+		"index")
+	predictions = read(counter, "index_predictions_total",
+		"Finished requests of which both the index and the engine reported the cached tokens.", "route")
+	mispredictions = read(counter, "index_mispredictions_total", "Those of which they reported different numbers.",
+		"route")
 
-	trieBytes   = read(gauge, "trie_text_bytes", "Text that is remembered; what is shared counts once.", "trie")
+	trieBytes   = read(gauge, "trie_text_bytes", "Text that is remembered; shared text counts once.", "trie")
 	triePrompts = read(gauge, "trie_prompts", "Pairs of a text and a target that are remembered.", "trie")
 	trieNodes   = read(gauge, "trie_nodes", "Runs of text.", "trie")
 	trieEvicted = read(counter, "trie_evicted_prompts_total", "Prompts that went because of a bound.", "trie")
 
-	lmcacheFree   = read(gauge, "lmcache_free_ratio", "Share of the target's LMCache that is free; targets of which nothing is known have none, for other targets it is the least.", "fleet", "target")
+	lmcacheFree = read(gauge, "lmcache_free_ratio",
+		"Share of the target's LMCache that is free; targets of which nothing is known have none, for other targets it is the least.", "fleet", "target")
 	lmcacheStates = read(gauge, "lmcache_caches", "LMCaches in a state.", "fleet", "state")
 )
 
@@ -106,8 +118,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			p.add(m, float64(v), n)
 		}
 		for m, v := range map[*metric]uint64{
-			indexBatches: s.Batches, indexStored: s.Stored, indexRemoved: s.Removed, indexEvicted: s.Evicted, indexCleared: s.Cleared,
-			indexGaps: s.Gaps, indexRestarts: s.Restarts, indexResets: s.Resets,
+			indexBatches: s.Batches, indexStored: s.Stored, indexRemoved: s.Removed, indexEvicted: s.Evicted,
+			indexCleared: s.Cleared,
+			indexGaps:    s.Gaps, indexRestarts: s.Restarts, indexResets: s.Resets,
 		} {
 			p.add(m, float64(v), n)
 		}

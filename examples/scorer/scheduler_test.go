@@ -37,7 +37,8 @@ func idlest(endpoints []router.Target) []float64 {
 }
 
 // schedule is one scheduling cycle, and counts its choice.
-func (s *scheduler) schedule(ctx context.Context, p router.Prompt, tried []string) (c *Choice, id string, f router.Flight, err error) {
+func (s *scheduler) schedule(ctx context.Context, p router.Prompt, tried []string) (c *Choice, id string,
+	f router.Flight, err error) {
 	d, f, err := s.fleet.Choose(ctx, func(all []router.Target) (router.Decision, error) {
 		all = slices.DeleteFunc(slices.Clone(all), func(t router.Target) bool { return slices.Contains(tried, t.ID) })
 		endpoints := all

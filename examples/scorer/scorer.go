@@ -41,7 +41,8 @@ type Plugin struct {
 func New(cfg Config) (*Plugin, error) {
 	e, ok := cfg.Strategy.(router.Explainer)
 	if !ok {
-		return nil, &router.ConfigError{Field: "Strategy", Value: fmt.Sprintf("%T", cfg.Strategy), Allowed: "a router.Explainer"}
+		return nil, &router.ConfigError{Field: "Strategy", Value: fmt.Sprintf("%T", cfg.Strategy),
+			Allowed: "a router.Explainer"}
 	}
 	if cfg.MaxAge < 0 {
 		return nil, &router.ConfigError{Field: "MaxAge", Value: cfg.MaxAge, Allowed: "0 or more"}

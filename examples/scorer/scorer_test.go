@@ -75,7 +75,8 @@ func (r *recorder) Record(d router.Decision, o router.Outcome) {
 // A scheduler that is never told how a request ended gives it an age.
 func TestMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &recorder{Strategy: must[*leastwork.Strategy](t)(leastwork.New(leastwork.Config{})), stages: map[router.Stage]int{}}
+		r := &recorder{Strategy: must[*leastwork.Strategy](t)(leastwork.New(leastwork.Config{})),
+			stages: map[router.Stage]int{}}
 		p := must[*Plugin](t)(New(Config{Strategy: r, MaxAge: time.Minute}))
 		all := targets("a", "b")
 		other := router.Prompt{Text: strings.Repeat("something else altogether ", 100)}

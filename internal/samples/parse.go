@@ -167,7 +167,7 @@ func (c *cursor) timestamp() error {
 }
 
 // name reads a name, quoted or not. Only the unquoted name of a metric may have
-// colons. It returns "" where no name begins; a quoted one that is empty is an error.
+// colons. It returns "" if no name begins here; a quoted one that is empty is an error.
 func (c *cursor) name(metric bool) (string, error) {
 	if c.rest == "" {
 		return "", nil

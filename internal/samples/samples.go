@@ -4,7 +4,7 @@
 // a name, labels and a number.
 //
 // Prometheus' own parser brings protobuf into a program, 7 MB for a few numbers. A
-// test in the module expfmttest holds this one to it.
+// test in the module expfmttest compares the two.
 package samples
 
 import (
@@ -49,8 +49,8 @@ type Page struct {
 // Read returns the wanted samples of body, in the order of the page. A line that
 // cannot be read is an error if its name is wanted, and nothing otherwise, so
 // that the rest of a page can break nothing. first is the first byte of the page
-// that is no white space, 0 for a page without one: a caller recognises by it what
-// is no page of metrics at all.
+// that is no white space, 0 for a page without one: a caller recognises a
+// page of another format by it.
 func (r *Reader) Read(body io.Reader, p Page) (all []Sample, first byte, err error) {
 	if r.buf == nil {
 		r.buf = make([]byte, cmp.Or(r.MaxLine, DefaultMaxLine))
@@ -130,7 +130,7 @@ func named(line []byte, wanted func([]byte) bool) bool {
 		if ok && err == nil {
 			return wanted([]byte(s.Name))
 		}
-		// Broken lines are kept for their error if the name can be told.
+		// Broken lines are kept for their error if they have a name.
 		c := cursor{strings.TrimLeft(string(line[1:]), " \t")}
 		if line[0] == '"' {
 			c.rest = string(line)

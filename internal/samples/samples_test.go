@@ -39,8 +39,10 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"a", "a ", "a x", "a 0x1", "a 1_0", "a 1e999", "1a 1", "a{b} 1", "a{b=c} 1", `a{b="c} 1`, `a{b="c"`, `a{b="\x"} 1`, `a{b="c",b="d"} 1`, `{} 1`,
-		`{""} 1`, `{"a","b"} 1`, `{b="c"} 1`, `a{__name__="b"} 1`, "a{b=\"\xff\"} 1", `a 1 x`, `a 1 2 3`, `a 1 NaN`, `a 1 # x`, `a 1 # {} x`, `a 1 # {"b"} 1`, `a 1 # {} 1 2 3`,
+		"a", "a ", "a x", "a 0x1", "a 1_0", "a 1e999", "1a 1", "a{b} 1", "a{b=c} 1", `a{b="c} 1`, `a{b="c"`, `a{b="\x"} 1`,
+		`a{b="c",b="d"} 1`, `{} 1`,
+		`{""} 1`, `{"a","b"} 1`, `{b="c"} 1`, `a{__name__="b"} 1`, "a{b=\"\xff\"} 1", `a 1 x`, `a 1 2 3`, `a 1 NaN`,
+		`a 1 # x`, `a 1 # {} x`, `a 1 # {"b"} 1`, `a 1 # {} 1 2 3`,
 	} {
 		if s, ok, err := Parse(line); ok || err == nil {
 			t.Errorf("%q: %+v", line, s)
@@ -51,13 +53,17 @@ func TestParse(t *testing.T) {
 func all([]byte) bool { return true }
 
 func TestRead(t *testing.T) {
-	page := "# HELP a A.\n# TYPE a gauge\na 1\r\nb{{{ 2\n\n  a{x=\"y\"} 3\n{\"a\",z=\"\"} 4\nlong{x=\"" + strings.Repeat("y", 200) + "\"} 5\na 6"
-	want := []Sample{{Name: "a", Value: 1}, {Name: "a", Labels: []Label{{"x", "y"}}, Value: 3}, {Name: "a", Labels: []Label{{"z", ""}}, Value: 4}, {Name: "a", Value: 6}}
+	page := "# HELP a A.\n# TYPE a gauge\na 1\r\nb{{{ 2\n\n  a{x=\"y\"} 3\n{\"a\",z=\"\"} 4\nlong{x=\"" +
+		strings.Repeat("y", 200) + "\"} 5\na 6"
+	want := []Sample{{Name: "a", Value: 1}, {Name: "a", Labels: []Label{{"x", "y"}}, Value: 3},
+		{Name: "a", Labels: []Label{{"z", ""}}, Value: 4}, {Name: "a", Value: 6}}
 	for how, body := range map[string]io.Reader{
-		"at once": strings.NewReader(page), "in bytes": iotest.OneByteReader(strings.NewReader(page)), "in halves": iotest.HalfReader(strings.NewReader(page)),
+		"at once": strings.NewReader(page), "in bytes": iotest.OneByteReader(strings.NewReader(page)),
+		"in halves": iotest.HalfReader(strings.NewReader(page)),
 	} {
 		r := Reader{MaxLine: 64}
-		got, first, err := r.Read(body, Page{MaxBytes: 1 << 20, MaxWanted: 1 << 20, Wanted: func(name []byte) bool { return string(name) == "a" }})
+		got, first, err := r.Read(body, Page{MaxBytes: 1 << 20, MaxWanted: 1 << 20,
+			Wanted: func(name []byte) bool { return string(name) == "a" }})
 		if err != nil || first != '#' {
 			t.Errorf("%s: %q, %v", how, first, err)
 		}
@@ -73,10 +79,13 @@ func TestBounds(t *testing.T) {
 		p    Page
 		want error
 	}{
-		"a long page":   {strings.NewReader(strings.Repeat("#\n", 51)), Page{MaxBytes: 100, MaxWanted: 100, Wanted: all}, ErrPage},
-		"many samples":  {strings.NewReader(strings.Repeat("a 1\n", 51)), Page{MaxBytes: 1000, MaxWanted: 100, Wanted: all}, ErrWanted},
+		"a long page": {strings.NewReader(strings.Repeat("#\n", 51)), Page{MaxBytes: 100, MaxWanted: 100, Wanted: all},
+			ErrPage},
+		"many samples": {strings.NewReader(strings.Repeat("a 1\n", 51)), Page{MaxBytes: 1000, MaxWanted: 100, Wanted: all},
+			ErrWanted},
 		"nothing comes": {silent{}, Page{MaxBytes: 100, MaxWanted: 100, Wanted: all}, io.ErrNoProgress},
-		"it breaks off": {iotest.ErrReader(io.ErrClosedPipe), Page{MaxBytes: 100, MaxWanted: 100, Wanted: all}, io.ErrClosedPipe},
+		"it breaks off": {iotest.ErrReader(io.ErrClosedPipe), Page{MaxBytes: 100, MaxWanted: 100, Wanted: all},
+			io.ErrClosedPipe},
 	} {
 		if s, _, err := new(Reader).Read(c.body, c.p); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, %v", name, s, err)
@@ -116,7 +125,8 @@ func TestLinear(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, s := range []string{"a 1\n", "{\"a\"} 1\n# EOF", "a{b=\"\\\"\"} NaN 1 # {} 1", "{\"a\": 1}", "\"a", "a{b=\"c\",\"d\"=\"e\"} 0"} {
+	for _, s := range []string{"a 1\n", "{\"a\"} 1\n# EOF", "a{b=\"\\\"\"} NaN 1 # {} 1", "{\"a\": 1}", "\"a",
+		"a{b=\"c\",\"d\"=\"e\"} 0"} {
 		f.Add([]byte(s), uint8(16))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, line uint8) {

@@ -19,7 +19,7 @@ type Dialect struct {
 	// A page without the first one does not report the load; the others may be
 	// missing.
 	Waiting []Series
-	// KVUsage is the share, 0 to 1, of the KV cache that running requests hold: the
+	// KVUsage is the share, 0 to 1, of the KV cache that running requests occupy: the
 	// first of these series that the page has.
 	KVUsage []Series
 	// Total is a counter that only a restart sets back. The zero Series: none is
@@ -28,13 +28,12 @@ type Dialect struct {
 	// Awake is a gauge that is 0 while the engine sleeps. The zero Series: the
 	// engine does not sleep, or does not report it.
 	Awake Series
-	// Rank is the label that tells the data-parallel ranks on one page apart; "":
-	// the engine has none.
+	// Rank is the label of the data-parallel ranks on one page; "": the engine has
+	// none.
 	Rank string
-	// Shards are the labels that tell the parts of one rank apart, where each of
-	// the parts repeats the numbers of the whole: of each rank only the sample with
-	// the lowest counts, by the first label, then by the next. None: every sample
-	// counts.
+	// Shards are the labels of the parts of one rank, if each part repeats the numbers
+	// of the whole. Of each rank only the sample with the lowest shard counts, by the
+	// first label, then by the next. None: every sample counts.
 	Shards []string
 }
 
@@ -73,7 +72,7 @@ func series(names ...string) []Series {
 }
 
 // vllm adds up the engines (label engine, if there are several) and the models of
-// the page. Before V1 there were swapped requests beside the waiting ones, and
+// the page. Before V1 there were swapped requests besides the waiting ones, and
 // before 0.9.2 the KV usage had another name.
 func vllm(name, prefix string) Dialect {
 	return Dialect{

@@ -42,7 +42,7 @@ type State struct {
 	// Running are the requests in the batch, Waiting all others that the engine
 	// has. -1: the page does not report it.
 	Running, Waiting int
-	// KVUsage is the share, 0 to 1, of the KV cache that running requests hold (not
+	// KVUsage is the share, 0 to 1, of the KV cache that running requests occupy (not
 	// the part that is merely cached): of the fullest engine and on average. -1: the
 	// page does not report it.
 	KVUsage, KVUsageMean float64
@@ -67,8 +67,8 @@ type Table struct {
 	wanted   map[string]bool
 }
 
-// NewTable returns the table of ds, in this order: where a page fits several, the
-// first one whose load it has counts. It keeps ds.
+// NewTable returns the table of ds, in this order: if a page fits several, the
+// first one of which it has the load counts. It keeps ds.
 func NewTable(ds []Dialect) *Table {
 	t := &Table{dialects: ds, wanted: map[string]bool{startName: true}}
 	for i := range ds {
@@ -114,8 +114,8 @@ func (r *Reader) Read(body io.Reader, t *Table, limit int64) (Page, error) {
 }
 
 // State returns the state of the rank with this number, "" for all ranks of the
-// page together, by the first dialect whose load the page has. A page without the
-// load is an error; what else it reports comes with that.
+// page together, by the first dialect of which the page has the load. A page without
+// the load is an error; the rest of the State is valid all the same.
 func (p Page) State(rank string) (State, error) {
 	out := unknown()
 	err := ErrNoLoad

@@ -94,22 +94,24 @@ func TestBadPages(t *testing.T) {
 		page string
 		want error
 	}{
-		"empty":             {"", ErrNoLoad},
-		"html":              {"<html><body>503</body></html>", ErrNoLoad},
-		"JSON":              {`[{"numActiveRequests":5}]`, ErrNotText},
-		"no stats":          {"python_info 1\nprocess_start_time_seconds 1\n", ErrNoLoad},
-		"NaN":               {strings.Replace(vllm, "} 5.0", "} NaN", 1), ErrBadCount},
-		"infinite":          {strings.Replace(vllm, "} 5.0", "} +Inf", 1), ErrBadCount},
-		"negative":          {strings.Replace(vllm, "} 5.0", "} -1", 1), ErrBadCount},
-		"NaN waiting":       {strings.Replace(vllm, "} 7.0", "} NaN", 1), ErrBadCount},
-		"no waiting":        {regexp.MustCompile(`(?m)^vllm:num_requests_waiting\{.*\n`).ReplaceAllString(vllm, ""), ErrNoLoad},
-		"a cut line":        {vllm[:strings.Index(vllm, `vllm:num_requests_running{engine="0"`)+30], nil},
-		"no number":         {strings.Replace(vllm, "} 5.0", "} five", 1), nil},
-		"too long":          {strings.Repeat("# nothing\n", maxBody/10+1), ErrTooLong},
-		"one endless line":  {strings.Repeat("x", maxBody+1), ErrTooLong},
-		"endlessly many":    {strings.Repeat(`vllm:num_requests_running{engine="1"} 1`+"\n", maxWanted/30), ErrTooMany},
-		"a label unclosed":  {"vllm:num_requests_running{engine=\"1 1\n", nil},
-		"priorities only":   {"sglang:num_running_reqs{priority=\"1\"} 1\nsglang:num_queue_reqs{priority=\"1\"} 1\n", ErrNoLoad},
+		"empty":       {"", ErrNoLoad},
+		"html":        {"<html><body>503</body></html>", ErrNoLoad},
+		"JSON":        {`[{"numActiveRequests":5}]`, ErrNotText},
+		"no stats":    {"python_info 1\nprocess_start_time_seconds 1\n", ErrNoLoad},
+		"NaN":         {strings.Replace(vllm, "} 5.0", "} NaN", 1), ErrBadCount},
+		"infinite":    {strings.Replace(vllm, "} 5.0", "} +Inf", 1), ErrBadCount},
+		"negative":    {strings.Replace(vllm, "} 5.0", "} -1", 1), ErrBadCount},
+		"NaN waiting": {strings.Replace(vllm, "} 7.0", "} NaN", 1), ErrBadCount},
+		"no waiting": {regexp.MustCompile(`(?m)^vllm:num_requests_waiting\{.*\n`).ReplaceAllString(vllm, ""),
+			ErrNoLoad},
+		"a cut line":       {vllm[:strings.Index(vllm, `vllm:num_requests_running{engine="0"`)+30], nil},
+		"no number":        {strings.Replace(vllm, "} 5.0", "} five", 1), nil},
+		"too long":         {strings.Repeat("# nothing\n", maxBody/10+1), ErrTooLong},
+		"one endless line": {strings.Repeat("x", maxBody+1), ErrTooLong},
+		"endlessly many":   {strings.Repeat(`vllm:num_requests_running{engine="1"} 1`+"\n", maxWanted/30), ErrTooMany},
+		"a label unclosed": {"vllm:num_requests_running{engine=\"1 1\n", nil},
+		"priorities only": {"sglang:num_running_reqs{priority=\"1\"} 1\nsglang:num_queue_reqs{priority=\"1\"} 1\n",
+			ErrNoLoad},
 		"two engines' half": {"vllm:num_requests_running 1\ntgi_queue_size 2\n", ErrNoLoad},
 	} {
 		if p, err := parse(c.page); err == nil || c.want != nil && !errors.Is(err, c.want) {
@@ -176,16 +178,18 @@ func TestRealPages(t *testing.T) {
 		wantState(t, name, w, p)
 		// The rules again, by other means: the engines' own lines added up by regexp.
 		if strings.HasPrefix(name, "vllm") {
-			if r, q := sumLines(t, s, `vllm:num_requests_running\{`), sumLines(t, s, `vllm:num_requests_waiting\{`); p.Running != r || p.Waiting != q {
+			if r, q := sumLines(t, s, `vllm:num_requests_running\{`), sumLines(t, s,
+				`vllm:num_requests_waiting\{`); p.Running != r || p.Waiting != q {
 				t.Errorf("%s: %d and %d, by its lines %d and %d", name, p.Running, p.Waiting, r, q)
 			}
 		}
 		// A busier page: what each engine runs is its number, so nothing cancels out.
 		i := 0
-		busy := regexp.MustCompile(`(?m)^(vllm:num_requests_running\{.*\} )0\.0$`).ReplaceAllStringFunc(s, func(l string) string {
-			i++
-			return strings.TrimSuffix(l, "0.0") + strconv.Itoa(i)
-		})
+		busy := regexp.MustCompile(`(?m)^(vllm:num_requests_running\{.*\} )0\.0$`).ReplaceAllStringFunc(s,
+			func(l string) string {
+				i++
+				return strings.TrimSuffix(l, "0.0") + strconv.Itoa(i)
+			})
 		if b, err := parse(busy); err != nil || i > 0 && b.Running != i*(i+1)/2 {
 			t.Errorf("%s: %d engines run 1, 2, ...: %d in all, %v", name, i, b.Running, err)
 		}

@@ -12,8 +12,8 @@ import (
 type families map[string][]samples.Sample
 
 // rank returns the samples of d that are of one rank, false if there are none. A
-// counter that is kept for all ranks together is each one's. A page that does not
-// tell ranks apart has one, 0.
+// counter that is kept for all ranks together is each one's. A page without
+// ranks has one, 0.
 func (f families) rank(d *Dialect, rank string) (families, bool) {
 	if rank == "" {
 		return f, true
@@ -124,8 +124,8 @@ func (s *Series) has(m *samples.Sample) bool {
 	return true
 }
 
-// before reports whether a counts rather than b, both of one rank. Where nothing
-// tells them apart the greater one does.
+// before reports whether a counts rather than b, both of one rank. If they are of
+// the same shard the greater one does.
 func before(shards []string, a, b *samples.Sample) bool {
 	for _, label := range shards {
 		if c := cmp.Compare(number(a.Label(label)), number(b.Label(label))); c != 0 {

@@ -1,6 +1,6 @@
 // Package kvevents subscribes to engines' KV events, as package zmqsub does, and
-// tells OpenTelemetry of the streams. It is apart from package otel because it
-// needs ZeroMQ, as zmqsub explains.
+// reports the streams to OpenTelemetry. It is apart from package otel so that a
+// program without event streams does not build zmqsub.
 package kvevents
 
 import (

@@ -125,7 +125,8 @@ func just(n int64) func(int64) bool  { return func(v int64) bool { return v == n
 func TestFleet(t *testing.T) {
 	m := &metrics{t, sdkmetric.NewManualReader()}
 	tel := must(otel.New(otel.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader))}))
-	view := must(loadview.New(loadview.Config{Trace: tel.Fleet("f", loadview.Trace{}), CoolBase: time.Hour, CoolMax: time.Hour}))
+	view := must(loadview.New(loadview.Config{Trace: tel.Fleet("f", loadview.Trace{}), CoolBase: time.Hour,
+		CoolMax: time.Hour}))
 	index := must(kvindex.New(kvindex.Config{}))
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -137,7 +138,8 @@ func TestFleet(t *testing.T) {
 		id := fmt.Sprint("replica-", i)
 		members = append(members, loadview.Member{ID: id, Ref: s.URL})
 		sub := must(kvevents.New(tel, "f", zmqsub.Config{
-			Endpoint: s.Events().Endpoint(), Index: index, Targets: []zmqsub.Target{{ID: id, Replay: s.Events().ReplayEndpoint()}},
+			Endpoint: s.Events().Endpoint(), Index: index, Targets: []zmqsub.Target{{ID: id,
+				Replay: s.Events().ReplayEndpoint()}},
 		}))
 		wg.Go(func() { _ = sub.Run(ctx) })
 	}
@@ -167,11 +169,13 @@ func TestFleet(t *testing.T) {
 		return res.StatusCode, res.Body.Close()
 	}
 	chat := func(text string) []byte {
-		return must(json.Marshal(map[string]any{"max_tokens": 1, "messages": []map[string]string{{"role": "user", "content": text}}}))
+		return must(json.Marshal(map[string]any{"max_tokens": 1,
+			"messages": []map[string]string{{"role": "user", "content": text}}}))
 	}
 	send := func(ctx context.Context, text string) error {
 		body := chat(text)
-		return r.Do(ctx, must(prompt.FromChat(body)), func(ctx context.Context, l *router.Lease) (o router.Outcome, err error) {
+		return r.Do(ctx, must(prompt.FromChat(body)), func(ctx context.Context, l *router.Lease) (o router.Outcome,
+			err error) {
 			o.Status, err = post(ctx, l.Decision().Target.Ref.(string), body)
 			return o, err
 		})

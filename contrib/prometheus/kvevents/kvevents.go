@@ -1,6 +1,6 @@
 // Package kvevents subscribes to engines' KV events, as package zmqsub does, and
-// tells Prometheus of the streams. It is apart from package prometheus because
-// it needs ZeroMQ, as zmqsub explains.
+// reports the streams to Prometheus. It is apart from package prometheus so that a
+// program without event streams does not build zmqsub.
 package kvevents
 
 import (

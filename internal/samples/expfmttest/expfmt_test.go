@@ -106,7 +106,8 @@ func pages(t testing.TB) map[string]string {
 	all := map[string]string{}
 	for _, glob := range []string{
 		"../../../loadview/enginepage/testdata/*.txt", "../../../loadview/enginepage/testdata/recorded/*/metrics_*.txt",
-		"../../../loadview/enginepage/testdata/recorded/*/*/metrics_*.txt", "../../../lmcache/testdata/recorded/metrics_*.txt",
+		"../../../loadview/enginepage/testdata/recorded/*/*/metrics_*.txt",
+		"../../../lmcache/testdata/recorded/metrics_*.txt",
 		"../../../../shared/data/*/metrics_*.txt", "../../../../shared/data/*/*/metrics_*.txt",
 	} {
 		files, err := filepath.Glob(glob)
@@ -166,15 +167,22 @@ func TestPages(t *testing.T) {
 }
 
 var lines = []string{
-	`a 1`, `a{} 1`, `a{}1`, ` a 1`, "\ta\t{\tb\t=\t\"c\"\t,\td=\"e\"\t}\t1", `a{b="c",} 1`, `a{b="c",,} 1`, `a{,} 1`, `a {b="c"} 2`,
-	`a NaN`, `a nan`, `a +Inf`, `a -Inf`, `a Infinity`, `a 1e999`, `a 0x1p4`, `a 0x10`, `a 1_0`, `a .5`, `a 5.`, `a -0`, `a 1e-400`, `a +1`,
+	`a 1`, `a{} 1`, `a{}1`, ` a 1`, "\ta\t{\tb\t=\t\"c\"\t,\td=\"e\"\t}\t1", `a{b="c",} 1`, `a{b="c",,} 1`, `a{,} 1`,
+	`a {b="c"} 2`,
+	`a NaN`, `a nan`, `a +Inf`, `a -Inf`, `a Infinity`, `a 1e999`, `a 0x1p4`, `a 0x10`, `a 1_0`, `a .5`, `a 5.`, `a -0`,
+	`a 1e-400`, `a +1`,
 	`a 1 2`, `a 1 -2`, `a 1 +2`, `a 1 2 3`, `a 1 x`, `a 1 `, `a 1 2 `, `a 1 2.5`, `a 1 99999999999999999999`,
-	`a{b="\""} 1`, `a{b="\\"} 1`, `a{b="\n"} 1`, `a{b="\t"} 1`, `a{b="\`, `a{b="c`, `a{b="c"`, `a{b=c} 1`, `a{b} 1`, `a{b=} 1`, `a{b="c" d="e"} 1`,
-	`a{b="c",b="d"} 1`, `a{__name__="b"} 1`, `a{"__name__"="b"} 1`, `a{1b="c"} 1`, `a{b:c="d"} 1`, `a:b 1`, `:a 1`, `1a 1`, `a-b 1`, `é 1`, `a{b="é"} 1`,
-	"a{b=\"\xff\"} 1", `{"a"} 1`, `{"a.b"} 1`, `{"a.b",c="d"} 1`, `{"a.b","c.d"="e"} 1`, `{a} 1`, `{a,b="c"} 1`, `{b="c","a"} 1`, `{b="c","a",d="e"} 1`,
-	`{"a","b"} 1`, `{} 1`, `{,} 1`, `{""} 1`, `{"a" } 1`, `{ "a" , } 1`, `{"a\"b"} 1`, `{"a\nb"} 1`, `{"a\x"} 1`, `"a" 1`, `"a"{b="c"} 1`, `"a.b" 1`, `"a`, `"`, `{`, `}`, `{"`,
+	`a{b="\""} 1`, `a{b="\\"} 1`, `a{b="\n"} 1`, `a{b="\t"} 1`, `a{b="\`, `a{b="c`, `a{b="c"`, `a{b=c} 1`, `a{b} 1`,
+	`a{b=} 1`, `a{b="c" d="e"} 1`,
+	`a{b="c",b="d"} 1`, `a{__name__="b"} 1`, `a{"__name__"="b"} 1`, `a{1b="c"} 1`, `a{b:c="d"} 1`, `a:b 1`, `:a 1`,
+	`1a 1`, `a-b 1`, `é 1`, `a{b="é"} 1`,
+	"a{b=\"\xff\"} 1", `{"a"} 1`, `{"a.b"} 1`, `{"a.b",c="d"} 1`, `{"a.b","c.d"="e"} 1`, `{a} 1`, `{a,b="c"} 1`,
+	`{b="c","a"} 1`, `{b="c","a",d="e"} 1`,
+	`{"a","b"} 1`, `{} 1`, `{,} 1`, `{""} 1`, `{"a" } 1`, `{ "a" , } 1`, `{"a\"b"} 1`, `{"a\nb"} 1`, `{"a\x"} 1`,
+	`"a" 1`, `"a"{b="c"} 1`, `"a.b" 1`, `"a`, `"`, `{`, `}`, `{"`,
 	`a{""="b"} 1`, `a{"b"="c"} 1`, `a`, `a `, `a{}`, `a{b="c"}`, `a{b="c"} `, `# HELP a b`, `#`, `# EOF`, ``, ` `,
-	`a 1 # {} 2`, `a 1 # {b="c"} 2 3.5`, `a{b="c"} 1 1.5 # {d="e"} 2`, `a 1 # 2`, `a 1 # {b="c"}`, `a 1 # {"b"} 2`, `a 1 # {b="c"} x`, `a 1 # {b="c"} 2 3 4`, `a 1# {} 2`,
+	`a 1 # {} 2`, `a 1 # {b="c"} 2 3.5`, `a{b="c"} 1 1.5 # {d="e"} 2`, `a 1 # 2`, `a 1 # {b="c"}`, `a 1 # {"b"} 2`,
+	`a 1 # {b="c"} x`, `a 1 # {b="c"} 2 3 4`, `a 1# {} 2`,
 	"a\r 1", "a 1\r", "a{b=\"c\rd\"} 1", "a\x001",
 }
 
