@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/strategy/cacheaware"
 )
 
 // announcer is a Fleet that says which targets are gone.
@@ -95,4 +97,46 @@ func TestForgetLeavesNothing(t *testing.T) {
 		}
 	}
 	l.Done(router.Outcome{})
+}
+
+// Over loadview: a member that left and came back counts as cold, and of 800 that
+// came and went nothing is left but the prompts of those that are there.
+func TestForgetOverView(t *testing.T) {
+	v := newView(t, loadview.Config{}, "a", "b")
+	if _, ok := any(v).(router.ForgetNotifier); !ok {
+		t.Fatal("a View is no ForgetNotifier")
+	}
+	s, err := cacheaware.New(cacheaware.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := router.New(s, v, router.Options{})
+	l := route(t, r, t.Context())
+	l.Done(router.Outcome{Status: 200})
+	other := map[string]string{"a": "b", "b": "a"}[l.Decision().Target.ID]
+	setMembers(t, v, other)
+	setMembers(t, v, "a", "b")
+	for _, c := range explain(t, r) {
+		if c.Cached != 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+
+	all := ids(800)
+	for i := 0; i < len(all); i += 4 {
+		now := all[i : i+4]
+		setMembers(t, v, now...)
+		for j := range 20 {
+			p := router.Prompt{Model: "llama", Text: string(rune('a'+j)) + now[0] + prompt.Text}
+			l, err := r.Route(t.Context(), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Done(router.Outcome{Status: 200})
+		}
+	}
+	if st := s.Stats(); st.Prompts != 20 {
+		t.Errorf("%d prompts of 20 are left", st.Prompts)
+	}
+	runtime.KeepAlive(r)
 }
