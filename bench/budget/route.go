@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/cacheaware"
 )
@@ -22,15 +21,8 @@ func newRouter(n int) (*router.Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	view, err := loadview.New(loadview.Config{})
+	view, err := newView(n)
 	if err != nil {
-		return nil, err
-	}
-	members := make([]loadview.Member, n)
-	for i := range members {
-		members[i] = loadview.Member{ID: fmt.Sprintf("engine-%d", i)}
-	}
-	if err := view.Set(members); err != nil {
 		return nil, err
 	}
 	return router.New(s, view, router.Options{}), nil
@@ -113,7 +105,7 @@ func routeRows(t *table, o *options) error {
 	if e := failed.Load(); e != nil {
 		return *e
 	}
-	return nil
+	return parallelRows(t, o, texts)
 }
 
 // underWriters times new turns of conversations while two goroutines route
