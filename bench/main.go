@@ -1,5 +1,5 @@
 // Command bench replays workloads through a simulated fleet with several policies
-// side by side and prints what came of it. See README.md.
+// and prints the results. See README.md.
 package main
 
 import (
@@ -55,29 +55,29 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.seeds, "seeds", "5", "how many seeds, from 1 on, or a comma-separated `list`")
 	f.IntVar(&o.replicas, "replicas", 0, "how many replicas; 0: the workload's own number, mostly 8")
 	f.StringVar(&o.gateways, "gateways", "1", "comma-separated `numbers` of gateways that share nothing")
-	f.StringVar(&o.calibration, "calibration", "", "`name` of what a replica can do; see -list")
+	f.StringVar(&o.calibration, "calibration", "", "`name` of the replicas' calibration; see -list")
 	f.IntVar(&o.blocks, "blocks", 0, "how many blocks of KV cache a replica has; 0: the calibration's")
 	f.StringVar(&o.speeds, "speeds", "", "comma-separated `speeds` of the replicas; missing ones are 1")
-	f.StringVar(&o.events, "events", "", "what happens to replicas: `\"die 0 100s 60s tell; slow 1 50s 0.5; join 200s\"`")
+	f.StringVar(&o.events, "events", "", "changes of replicas: `\"die 0 100s 60s tell; slow 1 50s 0.5; join 200s\"`")
 	f.DurationVar(&o.scrape, "scrape", 5*time.Second, "how often gateways learn the engines' queues; 0: never")
 	f.DurationVar(&o.lag, "kv-lag", eventLag, "how late engines' KV events are, for policies that read them")
 	f.Float64Var(&o.drop, "kv-drop", 0, "share of these that are lost")
-	f.BoolVar(&o.noReplay, "kv-noreplay", false, "what is lost cannot be asked for again")
-	f.BoolVar(&o.exact, "precise", false, "exact numbers beside approximate ones: workloads, rates and caches of its own")
-	f.BoolVar(&o.tokens, "tokens", false, "give policies token ids beside the text")
+	f.BoolVar(&o.noReplay, "kv-noreplay", false, "lost messages are not replayed")
+	f.BoolVar(&o.exact, "precise", false, "exact numbers against approximate ones: workloads, rates and caches of its own")
+	f.BoolVar(&o.tokens, "tokens", false, "give policies token ids as well as the text")
 	f.StringVar(&o.data, "data", dataFolder(), "`folder` of the recorded traces")
 	f.StringVar(&o.json, "json", "", "write everything to this `file`")
 	f.StringVar(&o.html, "html", "", "write a page with plots to this `file`")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	f.StringVar(&o.from, "from", "", "compare this policy with -against, or this `file` of -json")
 	f.StringVar(&o.against, "against", "", "the policy, or the `file` of -json, that -from is compared with")
-	f.StringVar(&o.svg, "sweep", "", "try the constants of least_work and draw what came of it in this `file` of SVG; only -data goes with it")
+	f.StringVar(&o.svg, "sweep", "", "try the constants of least_work and draw the results in this `file` of SVG; only -data goes with it")
 	f.BoolVar(&o.list, "list", false, "list workloads, policies and calibrations")
 	return f
 }
 
-// dataFolder returns the folder of the recorded traces beside the checkout, seen
-// from the repository's root or from this module's folder.
+// dataFolder returns the folder of the recorded traces next to the checkout,
+// seen from the repository's root or from this module's folder.
 func dataFolder() string {
 	beside := filepath.Join("..", "shared", "data")
 	if _, err := os.Stat(beside); err != nil {
@@ -89,7 +89,7 @@ func dataFolder() string {
 }
 
 // spareCollections lets the heap grow before it is collected: runs make and drop
-// much text. What the environment says goes first.
+// much text. The environment takes precedence.
 func spareCollections() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
@@ -207,7 +207,7 @@ func readStudy(path string) (*sim.Study, error) {
 	return s, nil
 }
 
-// compareFiles compares what two files have in common: two versions.
+// compareFiles compares the common cells of two files: two versions.
 func compareFiles(out io.Writer, from, against string) error {
 	a, err := readStudy(from)
 	if err != nil {
@@ -220,9 +220,9 @@ func compareFiles(out io.Writer, from, against string) error {
 	return compareCells(out, a.Cells, b.Cells, "", "")
 }
 
-// compareCells prints each cell of a beside the one of b that it is compared with:
-// that of policy against for those of policy from, or of the same policy where
-// both are "".
+// compareCells prints each cell of a with the one of b that it is compared with:
+// that of policy against for those of policy from, or of the same policy if both
+// are "".
 func compareCells(out io.Writer, a, b []sim.Cell, from, against string) error {
 	draw := rand.New(rand.NewPCG(1, 1))
 	var ps []named

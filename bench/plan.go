@@ -21,11 +21,11 @@ import (
 // Recorded ones that are not there are left out, and it is said.
 var defaultWorkloads = []string{"mooncake-conversation", "b2b-saas", "agents"}
 
-// plan is what is to be run.
+// plan is the set of runs.
 type plan struct {
 	options  *options
 	sources  []trace.Source
-	rates    []float64 // for all sources, where there are any
+	rates    []float64 // for all sources, if there are any
 	policies []sim.Policy
 	seeds    []uint64
 	gateways []int
@@ -33,14 +33,14 @@ type plan struct {
 	speeds   []float64
 	events   []sim.Event
 
-	notes map[cellKey]string // what run found that no sim.Cell tells
+	notes map[cellKey]string // results of run that no sim.Cell has
 }
 
 func (o *options) kvEvents() sim.KVEvents {
 	return sim.KVEvents{Lag: o.lag, Drop: o.drop, NoReplay: o.noReplay}
 }
 
-// cellKey is what a cell is of.
+// cellKey identifies a cell.
 type cellKey struct {
 	workload, policy string
 	rate             float64

@@ -23,7 +23,7 @@ func policies() []sim.Policy {
 	own := []sim.Policy{
 		{Name: leastwork.Name, About: "least Prefill + 5 * uncached + 0.2 * context of the requests in flight and queued, in tokens, for each unit of weight",
 			New: func(e sim.Env) (router.Strategy, error) { return leastwork.New(leastwork.Config{Rand: e.Rand}) }},
-		{Name: leastwork.Name + "_agree", About: "least_work with Agree 0.25: gateways that share nothing send a cold prompt to the same target, where that costs at most a quarter more",
+		{Name: leastwork.Name + "_agree", About: "least_work with Agree 0.25: gateways that share nothing send a cold prompt to the same target, if that costs at most a quarter more",
 			New: func(e sim.Env) (router.Strategy, error) {
 				return leastwork.New(leastwork.Config{Rand: e.Rand, Agree: 0.25})
 			}},
@@ -31,7 +31,7 @@ func policies() []sim.Policy {
 			New: func(e sim.Env) (router.Strategy, error) {
 				return leastwork.New(leastwork.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
 			}},
-		{Name: precisecacheaware.Name, About: "greatest resident share of the prompt, by the engines' own KV events, less half of what waits for prefill beyond the least, over the length, and (load - least) / max(8, least)", Exact: true,
+		{Name: precisecacheaware.Name, About: "greatest resident share of the prompt, by the engines' own KV events, less half of the tokens that wait for prefill beyond the least, over the length, and (load - least) / max(8, least)", Exact: true,
 			New: func(e sim.Env) (router.Strategy, error) {
 				return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
 			}},

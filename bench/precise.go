@@ -18,12 +18,12 @@ import (
 	"github.com/warmroute/router/strategy/roundrobin"
 )
 
-// precisePolicies are what -precise puts side by side.
+// precisePolicies are the policies that -precise compares.
 const precisePolicies = leastwork.Name + "_index," + precisecacheaware.Name + "," + leastwork.Name + "," + cacheaware.Name + "," +
 	leastload.Name + "," + roundrobin.Name
 
-// eventLag is how old what an index knows is by default: a message is sent at the
-// end of a step, and is read and applied in far less than that.
+// eventLag is the default age of an index's knowledge. A message is sent at the
+// end of a step, and is read and applied in far less time.
 const eventLag = 10 * time.Millisecond
 
 type preciseScene struct {
@@ -32,8 +32,8 @@ type preciseScene struct {
 	blocks   int // 0: the calibration's
 }
 
-// preciseScenes are what -precise runs: caches in which all that comes back has
-// room, and ones that evict all the time.
+// preciseScenes are the scenes of -precise: caches that keep all prompts that
+// return, and caches that evict continuously.
 var preciseScenes = []preciseScene{
 	{"b2b-saas", 4, 0},
 	{"b2b-saas", 2, 200},
@@ -46,7 +46,8 @@ var preciseScenes = []preciseScene{
 	{"mooncake-conversation", 1.5, 0},
 }
 
-// precise prints, for each scene, how exact numbers do beside approximate ones.
+// precise prints, for each scene, the results of exact numbers against approximate
+// ones.
 func (o *options) precise(ctx context.Context, scenes []preciseScene, out, log io.Writer) error {
 	for _, sc := range scenes {
 		with := *o

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/term"
 )
 
-// progress tells how many runs are done: by a bar on a terminal, by a line for
-// each tenth elsewhere. It is safe for concurrent use.
+// progress reports the number of finished runs: by a bar on a terminal, by a
+// line for each tenth elsewhere. It is safe for concurrent use.
 type progress struct {
 	out   io.Writer
 	label string
 	total int
-	bar   *progressbar.ProgressBar // nil where there is no terminal
+	bar   *progressbar.ProgressBar // nil if there is no terminal
 	start time.Time
 
 	mu   sync.Mutex

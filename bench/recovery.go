@@ -9,8 +9,8 @@ import (
 
 // The rule of recovery: from its sample on, the mean time to first token of
 // recoveryRun samples in a row is at most recoverySlack times that of the same
-// samples where nothing happened. Workloads that grow by themselves have no before
-// that after could be held to.
+// samples in the run without events. A growing workload cannot be compared with
+// its own past.
 const (
 	recoveryRun   = 4
 	recoverySlack = 1.25
@@ -19,14 +19,14 @@ const (
 // recovery is how long after a replica that died was back the time to first token
 // was as if nothing had happened.
 type recovery struct {
-	seconds float64 // after its return, or its end where it has none; at least 0
+	seconds float64 // after its return, or its end if it has none; at least 0
 	never   bool    // not by the end of the arrivals
 	worst   float64 // the greatest mean of recoveryRun samples from its death on, seconds
-	without float64 // the mean of the same samples where nothing happened, seconds
+	without float64 // the mean of the same samples without events, seconds
 }
 
 // recoveryOf judges the first replica of events that dies. still is the same run
-// without events. ok is false where none dies, or where nothing can be told.
+// without events. ok is false if none dies, or if there is too little data.
 func recoveryOf(r, still *sim.Result, events []sim.Event) (v recovery, ok bool) {
 	i := slices.IndexFunc(events, func(e sim.Event) bool { return e.Kind == sim.Die })
 	if i < 0 || r.TimelineStep <= 0 || r.TimelineStep != still.TimelineStep {
@@ -62,7 +62,7 @@ func recoveryOf(r, still *sim.Result, events []sim.Event) (v recovery, ok bool) 
 	return v, true
 }
 
-// recoveries says what came of the runs of one cell, "" where nothing died.
+// recoveries describes the recovery in the runs of one cell, "" if nothing died.
 func recoveries(vs []recovery) string {
 	if len(vs) == 0 {
 		return ""

@@ -23,7 +23,7 @@ var (
 
 const chosenMiss, chosenContext = 5, 0.2
 
-// sweepRivals stand beside the constants: the best of a scene is the best of all.
+// sweepRivals run with the constants: the best of a scene is the best of all.
 const sweepRivals = "cache_aware,least_load,least_prefill,lmetric,dynamo,llmd_weighted,sglang_threshold"
 
 // scene is one thing that the constants are tried on. It is run with one seed.
@@ -63,7 +63,7 @@ var parts = []part{
 		{workload: "tau-airline", rate: 30}, {workload: "chat", rate: 60}, {workload: "b2b-saas", rate: 6}, {workload: "agents", rate: 30},
 		{workload: "long", rate: 3}, {workload: "hot", rate: 60}, {workload: "bursts", rate: 45}, {workload: "none", rate: 20},
 	}},
-	// The same traces and generators: new arrivals and, where text is generated, new
+	// The same traces and generators: new arrivals and, if text is generated, new
 	// text; other rates and fleets.
 	{name: "same sources", seed: 11, scenes: []scene{
 		{workload: "mooncake-conversation", rate: 1.75}, {workload: "mooncake-synthetic", rate: 1.25, gateways: 2}, {workload: "miniswe", rate: 2},
@@ -78,8 +78,8 @@ var parts = []part{
 	}},
 }
 
-// score is what a policy came to over the scenes of a part: the geometric mean and
-// the worst of its mean TTFT over that of the scene's best policy.
+// score is the result of a policy over the scenes of a part: the geometric mean
+// and the worst of its mean TTFT over that of the scene's best policy.
 type score struct {
 	mean, worst float64
 	at          scene // of the worst

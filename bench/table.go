@@ -84,7 +84,7 @@ func remarks(c *sim.Cell, note string) string {
 	return strings.Join(r, ", ")
 }
 
-// named is a comparison, and of what.
+// named is a comparison with the names of its sides.
 type named struct {
 	sim.Paired
 	a, b string
@@ -110,7 +110,7 @@ func printPaired(out io.Writer, ps []named) {
 	t.Flush()
 }
 
-// list prints what there is to choose from.
+// list prints the choices.
 func list(out io.Writer, data string) error {
 	fmt.Fprintln(out, "workloads:")
 	for _, s := range append(trace.Generated(), trace.Recorded(data)...) {

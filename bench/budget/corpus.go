@@ -13,9 +13,9 @@ import (
 type corpus struct {
 	*workload.Workload
 	systems []string // canonical text up to the end of each system prompt
-	tails   []string // what follows it in each conversation's last request
-	ends    [][]int  // where each turn's text ends in it
-	last    []string // the whole of it in one piece, where whole
+	tails   []string // the part after it in each conversation's last request
+	ends    [][]int  // where each turn's text ends in it (offsets)
+	last    []string // the whole of it in one piece, if whole
 }
 
 // newCorpus makes the texts of w as a gateway makes them: package prompt reads
@@ -43,7 +43,7 @@ func newCorpus(w *workload.Workload, whole bool) (*corpus, error) {
 			c.ends[i] = append(c.ends[i], len(text))
 		}
 		// The system prompt has no line of its own in the text's layout, so it is
-		// found by what it says.
+		// found by its text.
 		system := conv.Messages[0].Content
 		at := strings.Index(last, system)
 		if at < 0 {
@@ -83,8 +83,8 @@ func (c *corpus) texts(n int) []string {
 	return out
 }
 
-// place gives each conversation a target, as a router does that keeps a
-// conversation where it began and spreads those of one system prompt.
+// place gives each conversation a target, as a router that keeps a conversation
+// at its first target and spreads those of one system prompt.
 func (c *corpus) place(targets int) (ids []string, at []int) {
 	ids = make([]string, targets)
 	for i := range ids {
@@ -102,7 +102,7 @@ func (c *corpus) place(targets int) (ids []string, at []int) {
 type twin struct{ system, tail string }
 
 // twins returns copies of the texts of the first n requests that lie in memory as
-// a trie's do: each system prompt once, what follows it by conversation, so that
+// a trie's do: each system prompt once, the rest by conversation, so that
 // comparing reads no more memory than matching.
 func (c *corpus) twins(n int) []twin {
 	systems := make([]string, len(c.systems))

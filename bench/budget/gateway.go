@@ -26,8 +26,8 @@ type rig struct {
 	url             string   // the router's
 }
 
-// newRig starts engines that answer after delay, and what command gives for the
-// address to listen on and the engines' URLs.
+// newRig starts engines that answer after delay, and the router that command
+// returns for the address to listen on and the engines' URLs.
 func newRig(ctx context.Context, delay time.Duration, command func(addr string, engines []string) []string) (*rig, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -76,8 +76,8 @@ func gatewayCommand(path, strategy string, flags ...string) func(string, []strin
 	}
 }
 
-// proxyCommand starts this program as a plain reverse proxy: what forwarding
-// alone costs with the standard library.
+// proxyCommand starts this program as a plain reverse proxy: the cost of
+// forwarding alone with the standard library.
 func proxyCommand(exe string) func(string, []string) []string {
 	return func(addr string, engines []string) []string {
 		return append([]string{exe, "-serve-proxy", addr}, engines...)
@@ -88,7 +88,7 @@ func proxyCommand(exe string) func(string, []string) []string {
 func gatewayRows(t *table, o *options) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	// Interrupted, it still ends what it has started.
+	// When interrupted, it still ends its processes.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	path := o.gateway
@@ -120,7 +120,7 @@ func gatewayRows(t *table, o *options) error {
 	return gatewayIdle(ctx, t, gatewayCommand(path, "cache_aware"))
 }
 
-// cost is what a router adds to requests.
+// cost is the cost that a router adds to requests.
 type cost struct {
 	through, direct time.Duration // p50 at one client
 	added           time.Duration // p50 of the differences of requests that follow each other
@@ -195,8 +195,8 @@ func costOf(ctx context.Context, o *options, command func(string, []string) []st
 	return c, nil
 }
 
-// gatewayCost is the row of what a request costs, with a plain reverse proxy
-// beside it.
+// gatewayCost is the row of a request's cost, with a plain reverse proxy for
+// comparison.
 func gatewayCost(ctx context.Context, t *table, o *options, command, plain func(string, []string) []string) error {
 	t.say("gateway: cost of a request")
 	g, err := costOf(ctx, o, command)
@@ -223,7 +223,7 @@ func gatewayCost(ctx context.Context, t *table, o *options, command, plain func(
 	return nil
 }
 
-// play is what came of the first 6,000 requests of chat.
+// play has the results of the first 6,000 requests of chat.
 type play struct {
 	loadgen.Verdict
 	took        time.Duration
@@ -250,7 +250,7 @@ func middle(ctx context.Context, o *options, command func(string, []string) []st
 	return r, nil
 }
 
-// gatewayCaches is the row of where cache_aware's requests go under load.
+// gatewayCaches is the row of cache_aware's routing under load.
 func gatewayCaches(ctx context.Context, t *table, o *options, command func(string, []string) []string) error {
 	t.say("gateway: caches, 64 clients")
 	v, err := middle(ctx, o, command)
@@ -264,8 +264,8 @@ func gatewayCaches(ctx context.Context, t *table, o *options, command func(strin
 	return nil
 }
 
-// gatewayLeastWork is the same for least_work, with what the constants beside its
-// own give.
+// gatewayLeastWork is the same for least_work, and for other constants than its
+// own.
 func gatewayLeastWork(ctx context.Context, t *table, o *options, path string) error {
 	t.say("gateway: least_work, 64 clients")
 	v, err := middle(ctx, o, gatewayCommand(path, "least_work"))
@@ -302,8 +302,8 @@ func caches(ctx context.Context, o *options, command func(string, []string) []st
 	return loadgen.Judge(o.chat.Workload, sent, engineCount), took, nil
 }
 
-// gatewayIdle is the row of where the system prompts go while the fleet is idle:
-// those that differ from the start, and those that begin alike.
+// gatewayIdle is the row of the routing of system prompts on an idle fleet:
+// those that differ from the start, and those with the same beginning.
 func gatewayIdle(ctx context.Context, t *table, command func(string, []string) []string) error {
 	for _, opening := range []int{0, 200} {
 		t.say("gateway: an idle fleet, system prompts with %d bytes in common", opening)

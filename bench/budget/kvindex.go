@@ -30,7 +30,7 @@ type kvTalk struct {
 	hashes []uint64
 }
 
-// kvPlaced is one event of 16 blocks, where it happened.
+// kvPlaced is one event of 16 blocks and its target.
 type kvPlaced struct {
 	target int
 	event  kvindex.Event
@@ -140,8 +140,8 @@ func (f *kvFleet) prompts(blocks int) []router.Prompt {
 	return out
 }
 
-// churn removes and stores again, event after event, until it is told to stop,
-// and counts the blocks.
+// churn removes and stores again, event after event, until it is stopped, and
+// counts the blocks.
 func (f *kvFleet) churn(x *kvindex.Index, stop *atomic.Bool, applied *atomic.Int64) error {
 	seq := make([]uint64, len(f.ids))
 	for i, id := range f.ids {
@@ -196,7 +196,7 @@ func kvMatch(t *table, f *kvFleet, x *kvindex.Index, reps, blocks int, budget ti
 	match := func(i int) { cached = x.Match(prompts[i%len(prompts)], f.ids, cached) }
 	// A gateway has just parsed the ids when it matches them.
 	hot := make([]uint32, 0, blocks*16+1)
-	const n = 2000 // short passes, many of them: what others do on the machine comes in bursts
+	const n = 2000 // many short passes, because other programs' load comes in bursts
 	run := func(fresh bool) *samples {
 		s := newSamples(n)
 		for i := range n {
@@ -216,8 +216,8 @@ func kvMatch(t *table, f *kvFleet, x *kvindex.Index, reps, blocks int, budget ti
 		rate     float64 // million blocks a second that were applied meanwhile
 	}
 	var applied atomic.Int64
-	// least is the least disturbed of several passes; of those beside a writer, only
-	// those count in which it got its share of the machine.
+	// least is the least disturbed of several passes; of those concurrent with a
+	// writer, only those count in which the writer got its share of the machine.
 	least := func(fresh bool) reading {
 		var all []reading
 		top := 0.0
@@ -248,7 +248,7 @@ func kvMatch(t *table, f *kvFleet, x *kvindex.Index, reps, blocks int, budget ti
 	name := fmt.Sprintf("kvindex Match, %d blocks, 64 targets, p50", blocks)
 	t.check(name, fmt.Sprintf("<= %.1f us", us(budget)), alone.p50 <= budget, "%.2f us (p99 %.2f us)", us(alone.p50), us(alone.p99))
 	t.reading("  of ids just parsed", "%.2f us (p99 %.2f us)", us(fresh.p50), us(fresh.p99))
-	t.check("  p99 under full ingest", "<= 3x p50", busy.p99 <= 3*busy.p50, "%.1fx (%.2f us, p50 %.2f us, beside at least %.1fM blocks/s removed and stored)",
+	t.check("  p99 under full ingest", "<= 3x p50", busy.p99 <= 3*busy.p50, "%.1fx (%.2f us, p50 %.2f us, with at least %.1fM blocks/s removed and stored)",
 		ratio(busy.p99, busy.p50), us(busy.p99), us(busy.p50), busy.rate)
 	allocs := mallocs(n, match)
 	t.check("  allocations", "0", allocs < 0.01, "%.3f", allocs)
@@ -343,8 +343,8 @@ func kvPayload(e *kvindex.Event) []byte {
 	return append(b, 0xc0, 0)
 }
 
-// kvMemoryAndReset measures what an index takes, and how long it takes to reset
-// one target that holds all of f, while others are matched.
+// kvMemoryAndReset measures the memory of an index, and how long it takes to
+// reset one target that holds all of f, while others are matched.
 func kvMemoryAndReset(t *table, f *kvFleet, x *kvindex.Index) error {
 	t.say("kvindex: memory and Reset")
 	a0, u0 := heap()

@@ -1,5 +1,5 @@
-// Command budget measures what the library costs and prints it beside what it
-// may cost. Budgets are ratios of two things measured in the same run, or
+// Command budget measures the costs of the library and prints them with their
+// budgets. Budgets are ratios of two measurements of the same run, or
 // properties that do not depend on the machine; times are readings.
 package main
 
@@ -32,7 +32,7 @@ var groups = []struct {
 	{"gateway", gatewayRows},
 }
 
-// options are the command's flags, and what the groups share.
+// options are the command's flags, and the values that the groups share.
 type options struct {
 	reps    int
 	gateway string // a gateway that is built already, "" for none
@@ -47,7 +47,7 @@ func run() error {
 	all := strings.Join(names, ",")
 	rows := flag.String("rows", all, "the parts of the table to measure")
 	reps := flag.Int("reps", 5, "repetitions of each measurement; the least disturbed one counts")
-	strict := flag.Bool("strict", false, "exit with 1 where a budget is missed")
+	strict := flag.Bool("strict", false, "exit with 1 if a budget is missed")
 	gateway := flag.String("gateway", "", "the gateway's binary (default: build examples/gateway)")
 	engines := flag.Int("serve-engines", 0, "be so many engines and nothing else; used by the command itself")
 	delay := flag.Duration("delay", 0, "of -serve-engines")

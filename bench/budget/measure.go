@@ -17,7 +17,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 // samples are the durations of single calls.
 type samples struct {
 	d     []time.Duration
-	clock time.Duration // what reading the clock twice costs, taken off each
+	clock time.Duration // the cost of reading the clock twice, subtracted from each
 }
 
 func newSamples(n int) *samples {

@@ -28,7 +28,7 @@ func newRouter(n int) (*router.Router, error) {
 	return router.New(s, view, router.Options{}), nil
 }
 
-// roundTrip is what a gateway does for a request, but for sending it.
+// roundTrip does a gateway's work for a request, except sending it.
 func roundTrip(ctx context.Context, r *router.Router, text string) error {
 	l, err := r.Route(ctx, router.Prompt{Model: scope, Text: text})
 	if err != nil {
@@ -97,7 +97,7 @@ func routeRows(t *table, o *options) error {
 		}
 		const format = "%.1f us (p50 %.1f us; worst p99 of %d runs %.0f us) while 2 others route %.0fk new turns a second on %d cores"
 		if flatOut {
-			t.reading("  p99 where they do nothing else", format, us(p99), us(p50), o.reps, us(worst), wrote/1e3, procs)
+			t.reading("  p99 if they do nothing else", format, us(p99), us(p50), o.reps, us(worst), wrote/1e3, procs)
 		} else {
 			t.check("  p99 under 2 writers", "<= 50 us", p99 <= 50*time.Microsecond, format, us(p99), us(p50), o.reps, us(worst), wrote/1e3, procs)
 		}
@@ -147,8 +147,8 @@ func (u *underWriters) run(call func(context.Context, string), timed func([]stri
 		wg.Go(func() {
 			for i, text := range lists[w+1] {
 				if !u.flatOut {
-					// What it says is not what was prepared (the body is one message), so
-					// only the work is used.
+					// Its result differs from the prepared prompt (the body is one
+					// message), so only the work is used.
 					if _, err := prompt.FromChat(bodies[w+1][i]); err != nil {
 						u.failed.Store(&err)
 					}

@@ -11,13 +11,13 @@ type row struct {
 	what     string
 	measured string
 	budget   string // "" for a reading
-	pass     bool   // where there is a budget
+	pass     bool   // if there is a budget
 }
 
 // table collects rows as they are measured.
 type table struct {
 	rows []row
-	log  io.Writer // what is being done, one line each
+	log  io.Writer // progress, one line each
 }
 
 func (t *table) say(format string, a ...any) { fmt.Fprintf(t.log, format+"\n", a...) }

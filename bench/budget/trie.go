@@ -26,8 +26,8 @@ func fill(c *corpus, ids []string, at []int) (*trie.Trie, error) {
 	return t, nil
 }
 
-// wrong compares what t says with the exact oracle, for every target, on every
-// step-th request, and returns the number of answers that differ.
+// wrong compares the answers of t with the exact oracle, for every target, on
+// every step-th request, and returns the number of answers that differ.
 func wrong(c *corpus, t *trie.Trie, ids []string, at []int, step int) (wrong, checked int) {
 	sets := make([]oracle.Texts, len(ids))
 	for _, r := range c.Requests {
@@ -46,7 +46,7 @@ func wrong(c *corpus, t *trie.Trie, ids []string, at []int, step int) (wrong, ch
 	for i := 0; i < len(c.Requests); i += step {
 		text := c.text(c.Requests[i])
 		check(text)
-		check(text + "more")             // what comes next
+		check(text + "more")             // the next
 		check(text[:len(text)-300] + "") // ends inside a run
 		check(text[:len(text)*2/3] + "\x00" + text[len(text)*2/3:])
 	}
@@ -61,8 +61,8 @@ func compare(text string, t twin) bool {
 	return len(text) == n+len(t.tail) && text[:n] == t.system && text[n:] == t.tail
 }
 
-// trieMatch measures Match of the first n of c's requests, and beside it a
-// comparison of the same bytes with a copy of them, in the same order.
+// trieMatch measures Match of the first n of c's requests, and a comparison of
+// the same bytes with a copy of them, in the same order.
 func trieMatch(t *table, c *corpus, n, reps int, budgetRatio float64, budgetAbs time.Duration) error {
 	t.say("trie, %s: Match", c.Name)
 	ids, at := c.place(64)
@@ -80,7 +80,7 @@ func trieMatch(t *table, c *corpus, n, reps int, budgetRatio float64, budgetAbs 
 		}
 	}
 	// A gateway has just made the text when it matches it: the text is in the
-	// processor's nearer caches, and what it is held against is not.
+	// processor's nearer caches, and the text that it is compared with is not.
 	var made string
 	hot := make([]byte, 0, 256<<10)
 	fresh := func(call func(text string, i int)) time.Duration {
@@ -185,7 +185,7 @@ func trieInsert(t *table, c *corpus, reps int) error {
 	return nil
 }
 
-// trieMemory measures what a trie with all of c's requests takes.
+// trieMemory measures the memory of a trie with all of c's requests.
 func trieMemory(t *table, c *corpus) error {
 	t.say("trie, %s: memory", c.Name)
 	ids, at := c.place(64)

@@ -7,7 +7,7 @@ import (
 	"github.com/warmroute/router/kvindex"
 )
 
-// exchange is one request and what became of it.
+// exchange is one request and its outcome.
 type exchange struct {
 	phase     string
 	sent, end time.Time
@@ -15,7 +15,7 @@ type exchange struct {
 	reason    string
 	status    int
 	attempts  string
-	predicted int // tokens; -1 where the gateway had no numbers
+	predicted int // tokens; -1 if the gateway had no numbers
 	reported  int
 	tokens    []uint32 // of the prompt, as the engine says
 	text      string   // of the reply
@@ -31,22 +31,22 @@ func (x *exchange) exact() bool { return x.predicted == x.reported }
 type cause string
 
 const (
-	causeReset    cause = "the cache had been reset, which an idle engine tells of with its next request's events"
+	causeReset    cause = "the cache had been reset, which an idle engine reports with its next request's events"
 	causeRestart  cause = "the first request after the engine was started again, of which nothing had come over the wire"
 	causeLate     cause = "events came after it was sent"
-	causePresumed cause = "presumed cached because of what was sent there less than 2 s before"
-	causeGateway  cause = "the events that had come say what the engine says; the gateway predicted otherwise"
+	causePresumed cause = "presumed cached because of prompts that were sent there less than 2 s before"
+	causeGateway  cause = "the events that had arrived agree with the engine; the gateway predicted otherwise"
 	causeUnknown  cause = "not explained by the events"
 )
 
-// presumeFor is how long the gateway presumes what it sent, strategy
+// presumeFor is how long the gateway presumes a sent prompt resident,
 // precise_cache_aware's default.
 const presumeFor = 2 * time.Second
 
-// explain says why x's prediction missed. log is what its engine's stream said
-// until some time after its end; before are the requests before it, the latest
-// last; started is when the engine was
-// started again, zero where it was not.
+// explain returns the cause of x's missed prediction. log has the messages of
+// its engine's stream until some time after its end; before are the requests
+// before it, the latest last; started is the time of the engine's restart, zero
+// if there was none.
 func explain(x *exchange, log []arrival, before []*exchange, started time.Time) (cause, string, error) {
 	r, err := newReplica(x.target)
 	if err != nil {
@@ -69,7 +69,7 @@ func explain(x *exchange, log []arrival, before []*exchange, started time.Time) 
 	if !told && !started.IsZero() {
 		return causeRestart, "", nil
 	}
-	// The first state after it was sent that fits what the engine reported.
+	// The first state after it was sent that matches the engine's report.
 	cleared, from := false, i
 	for ; i < len(log); i++ {
 		if err := r.apply(log[i]); err != nil {
@@ -80,7 +80,7 @@ func explain(x *exchange, log []arrival, before []*exchange, started time.Time) 
 			continue
 		}
 		if cleared {
-			return causeReset, fmt.Sprintf("told %d ms after it was sent", log[i].at.Sub(x.sent).Milliseconds()), nil
+			return causeReset, fmt.Sprintf("reported %d ms after it was sent", log[i].at.Sub(x.sent).Milliseconds()), nil
 		}
 		return causeLate, fmt.Sprintf("%d, the last of them %d ms after", i-from+1, log[i].at.Sub(x.sent).Milliseconds()), nil
 	}

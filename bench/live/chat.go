@@ -14,8 +14,8 @@ import (
 	"github.com/warmroute/router/internal/workload"
 )
 
-// wave is some conversations that go on at the same time, a request at a time. The
-// assistant's messages are what the engine really replied.
+// wave is a set of interleaved conversations, one request at a time. The
+// assistant's messages are the engine's replies.
 type wave struct {
 	load   *workload.Workload
 	next   int // of load.Requests
@@ -68,7 +68,7 @@ func (w *wave) done(reply string) {
 	w.next++
 }
 
-// sampleText is what the tokenizer is trained on: text of the same kind.
+// sampleText is the training text of the tokenizer: text of the same kind.
 func sampleText() string {
 	var b strings.Builder
 	for _, c := range workload.Chat(workload.ChatConfig{Seed: 1 << 40, Conversations: 60, Systems: 6, SystemBytes: 2000, UserBytes: 400, AssistantBytes: 400}).Conversations {
@@ -80,7 +80,7 @@ func sampleText() string {
 	return b.String()
 }
 
-// reply is what is read of a completion.
+// reply has the fields that are read of a completion.
 type reply struct {
 	PromptTokenIDs []uint32 `json:"prompt_token_ids"`
 	Choices        []struct {

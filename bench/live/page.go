@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// page is what is read of the gateway's own account, /debug/warmroute.
+// page has the fields that are read of the gateway's page /debug/warmroute.
 type page struct {
 	Precise struct {
 		Judged, Mismatched int

@@ -18,7 +18,7 @@ import (
 const keeper = "-keep"
 
 // keep runs argv in this process's group, and kills the group when standard
-// input ends: then whoever started it is gone, however that came.
+// input ends, which shows that its parent has ended in any way.
 func keep(argv []string) int {
 	// It outlives the group's SIGTERM, which is for argv. Notify, unlike Ignore, is
 	// not handed down to it.
@@ -39,14 +39,14 @@ func keep(argv []string) int {
 // process is a program with all that it starts: a process group of its own.
 type process struct {
 	name   string
-	log    string // file of what it writes
+	log    string // file of its output
 	cmd    *exec.Cmd
 	stdin  io.Closer // held open; see keep
 	exited chan struct{}
 }
 
 // start starts argv in dir with env and nothing else of this process's
-// environment. What it writes is appended to dir's NAME.log. stop or kill ends it.
+// environment. Its output is appended to dir's NAME.log. stop or kill ends it.
 func start(name, dir string, env []string, argv ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -76,7 +76,7 @@ func start(name, dir string, env []string, argv ...string) (*process, error) {
 
 func (p *process) group() int { return p.cmd.Process.Pid }
 
-// stop asks the group to end, and kills what has not after 20 seconds.
+// stop sends the group a signal to end, and kills it after 20 seconds.
 func (p *process) stop() error {
 	shared := groupShared(p.group())
 	signalGroup(p.group(), false)
@@ -145,7 +145,7 @@ func (p *process) await(ctx context.Context, url string, limit time.Duration) er
 	}
 }
 
-// said returns the end of what it wrote.
+// said returns the end of its output.
 func (p *process) said() string {
 	f, err := os.Open(p.log)
 	if err != nil {

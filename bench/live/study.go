@@ -86,7 +86,7 @@ func (s *study) ask(ctx context.Context, phase string, body []byte, think time.D
 		return nil, fmt.Errorf("a reply of an unknown target %q", x.target)
 	}
 	x.phase, x.live = phase, p.live(x.target)
-	if think > 0 || x.judged() && !x.exact() { // else the cause cannot be told
+	if think > 0 || x.judged() && !x.exact() { // else the cause is unknown
 		if err := s.witnesses.quiet(ctx, x.end, max(think, 100*time.Millisecond)); err != nil {
 			return nil, err
 		}
@@ -214,13 +214,13 @@ func (s *study) exactness(ctx context.Context) ([]*wave, error) {
 	if err := s.play(ctx, phaseUp, w, w.left()); err != nil {
 		return nil, err
 	}
-	// Those stay where they are warm. New ones begin at the one that is empty.
+	// Those stay at the warm engine. New ones begin at the empty one.
 	w = newWave(7, s.per)
 	return chats, s.play(ctx, phaseUp, w, w.left())
 }
 
 // settle waits until the gateway has connected and caught up: until all of its
-// streams have been live, or cold where an engine has sent nothing yet, for three
+// streams have been live, or cold if an engine has sent nothing yet, for three
 // seconds; at most half a minute.
 func (s *study) settle(ctx context.Context) error {
 	limit := time.Now().Add(30 * time.Second)
@@ -248,7 +248,7 @@ func (s *study) settle(ctx context.Context) error {
 	}
 }
 
-// stopGateway stops the gateway and adds what it counted itself.
+// stopGateway stops the gateway and adds its own counts.
 func (s *study) stopGateway(ctx context.Context) error {
 	if s.fleet.gateway != nil && s.fleet.strategy == precise {
 		p, err := s.fleet.page(ctx)
@@ -297,8 +297,8 @@ func (s *study) again(ctx context.Context, strategy, phase string, chats []*wave
 	return &t, nil
 }
 
-// run does all of it and prints the tables, of what there is where it fails. It
-// returns an error where the predictions are not good enough.
+// run does all steps and prints the tables, the partial ones if a step fails.
+// It returns an error if the predictions are not good enough.
 func (s *study) run(ctx context.Context) (err error) {
 	rows := [][]string{{"strategy", "requests", "tokens cached"}}
 	defer func() {

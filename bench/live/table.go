@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// tally is what is counted of the requests of a phase or of a run.
+// tally has the counts of the requests of a phase or of a run.
 type tally struct {
 	requests, judged, exact int
 	first                   int // of requests: at the first engine
@@ -52,8 +52,8 @@ func share(part, whole int) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
 }
 
-// enough reports whether at least 99% of what was judged is exact. Where nothing
-// was, nothing has been shown.
+// enough reports whether at least 99% of the judged predictions are exact. It is
+// false if none was judged.
 func (t *tally) enough() bool { return t.judged > 0 && 100*t.exact >= 99*t.judged }
 
 func (t *tally) row(name string) []string {

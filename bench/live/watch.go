@@ -15,15 +15,15 @@ import (
 // arrival is something that an engine's stream said.
 type arrival struct {
 	at    time.Time
-	reset bool // what had been known is void
+	reset bool // the earlier state is void
 	event kvindex.Event
 }
 
-// maxArrivals bounds what a witness keeps.
+// maxArrivals bounds the messages that a witness keeps.
 const maxArrivals = 200_000
 
-// witness follows one engine's events beside the gateway and keeps them with the
-// times at which they came, so that it can be said later what could be known when.
+// witness subscribes to one engine's events, independently of the gateway, and
+// keeps them with their times of arrival, which show later what was known when.
 type witness struct {
 	id  string
 	sub *zmqsub.Subscriber
@@ -84,14 +84,14 @@ func (w *witness) add(a arrival) {
 	}
 }
 
-// clone copies what the subscriber uses again.
+// clone copies the buffers that the subscriber reuses.
 func clone(e kvindex.Event) kvindex.Event {
 	e.Hashes, e.Sums, e.Left = slices.Clone(e.Hashes), slices.Clone(e.Sums), slices.Clone(e.Left)
 	e.Tokens, e.Extra = slices.Clone(e.Tokens), slices.Clone(e.Extra)
 	return e
 }
 
-// arrivals returns what has come so far; nobody changes it.
+// arrivals returns the messages so far; they do not change.
 func (w *witness) arrivals() []arrival {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +151,7 @@ func (ws witnesses) quiet(ctx context.Context, since time.Time, d time.Duration)
 	}
 }
 
-// replica is what an engine holds, built from arrivals.
+// replica has the blocks that an engine holds, built from arrivals.
 type replica struct {
 	id    string
 	index *kvindex.Index

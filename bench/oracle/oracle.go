@@ -1,6 +1,6 @@
-// Package oracle says exactly how much of a text was seen before, in the
-// plainest way there is: it keeps every text. The benchmarks judge by it what a
-// trie answers and what a fleet's caches could have held.
+// Package oracle computes the exact part of a text that was seen before in the
+// simplest way: it keeps every text. The benchmarks check a trie's answers and
+// the limits of a fleet's caches with it.
 package oracle
 
 import "slices"

@@ -12,10 +12,10 @@ import (
 )
 
 // client sends one request at a time over one connection. An ordinary one leaves
-// acknowledging to the kernel, which waits up to 40 ms for something to send
-// along: where a router writes a reply in parts without TCP_NODELAY, the next part
-// waits for that. A quick one asks the kernel to acknowledge at once, before each
-// read, and so shows how long it takes without.
+// acknowledging to the kernel, which waits up to 40 ms for data to send with it.
+// If a router writes a reply in parts without TCP_NODELAY, the next part waits for
+// the acknowledgement. A quick one makes the kernel acknowledge immediately,
+// before each read, and so measures the time without this wait.
 type client struct {
 	url  string
 	http *http.Client
@@ -37,7 +37,7 @@ func newClient(url string, quick bool) *client {
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// reply is what a client saw of one.
+// reply has a client's measurements of one reply.
 type reply struct {
 	took    time.Duration // from sending to its end
 	silence time.Duration // the longest between two parts of it
@@ -79,7 +79,7 @@ func (c *client) send(ctx context.Context, body []byte) (reply, error) {
 	return r, nil
 }
 
-// quickConn is a connection whose peer never waits for an acknowledgement.
+// quickConn is a connection with a peer that never waits for an acknowledgement.
 type quickConn struct{ net.Conn }
 
 func (c quickConn) Read(b []byte) (int, error) {

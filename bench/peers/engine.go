@@ -19,8 +19,8 @@ const (
 )
 
 // fleet is engines like those of package loadgen, for requests that a router
-// wrote anew: they stream always, wherever the body says so. How they answer can
-// be changed while they run.
+// rewrote: they always stream, whatever the body's order of fields. How they
+// answer can be changed while they run.
 type fleet struct {
 	delay atomic.Int64 // before the reply, in ns
 	gap   atomic.Int64 // between two writes of one event each, in ns; 0: the reply is one write
@@ -29,7 +29,7 @@ type fleet struct {
 
 const modePath = "/bench/mode"
 
-// setMode tells the engines behind u how to answer from now on.
+// setMode sets how the engines behind u answer from now on.
 func setMode(u string, delay, gap time.Duration) error {
 	resp, err := http.PostForm(u+modePath, url.Values{"delay": {delay.String()}, "gap": {gap.String()}})
 	if err != nil {
@@ -70,7 +70,7 @@ func (f *fleet) handler(i int) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		// The form of the id is what package loadgen finds in a reply.
+		// Package loadgen looks for an id of this form in a reply.
 		first := fmt.Sprintf("data: {\"id\":\"bench-%d-%d\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n", i, f.seq.Add(1))
 		if !pause(r, f.delay.Load()) {
 			return

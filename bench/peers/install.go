@@ -15,7 +15,7 @@ import (
 // wheels are the packages of the peers.
 var wheels = []string{"sglang-router", "smg", "rolter"}
 
-// environment is where the peers are.
+// environment is the folder of the peers.
 type environment struct {
 	bin      string            // folder of programs
 	versions map[string]string // of the wheels that are there
@@ -43,8 +43,8 @@ func findPython(ctx context.Context, name string) (string, error) {
 	return path, nil
 }
 
-// install makes the environment where it is missing and the wheels in it. A
-// wheel that cannot be had does not keep the others from being measured.
+// install makes the environment, if it is missing, and installs the wheels. A
+// wheel that is not available does not keep the others from being measured.
 func install(ctx context.Context, venv, python string) (*environment, error) {
 	venv, err := filepath.Abs(venv)
 	if err != nil {

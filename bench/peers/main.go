@@ -1,7 +1,7 @@
 // Command peers runs published routers and this library's gateway, one after the
 // other, before the same engines and under the same load, and prints one table.
-// It installs the peers by name into an ignored Python environment. Everything
-// stays on loopback addresses, and all that it starts is ended with it.
+// It installs the peers by name into an ignored Python environment. It uses
+// loopback addresses only, and all processes that it starts end with it.
 package main
 
 import (
@@ -31,9 +31,9 @@ func main() {
 
 func run() error {
 	rounds := flag.Int("rounds", 3, "how often each router is measured, by turns")
-	only := flag.String("only", "", "measure the routers whose names contain one of these `words`, separated by commas")
+	only := flag.String("only", "", "measure the routers with one of these `words` in their names, separated by commas")
 	python := flag.String("python", os.Getenv("PEERS_PYTHON"), "Python 3.11 for the peers' environment (default: $PEERS_PYTHON, else python3.11 on PATH)")
-	venv := flag.String("venv", filepath.Join(".cache", "peers", "venv"), "`folder` of the peers' environment, made where it is missing")
+	venv := flag.String("venv", filepath.Join(".cache", "peers", "venv"), "`folder` of the peers' environment, made if it is missing")
 	limit := flag.Duration("limit", 8*time.Minute, "begin no round that would not end within this, and break off one that does not; installing is not counted")
 	engines := flag.Int("serve-engines", 0, "be so many engines and nothing else; used by the command itself")
 	flag.Parse()
@@ -48,8 +48,8 @@ func run() error {
 	case runtime.GOOS != "linux":
 		return errors.New("needs Linux: CPU and memory of another process are read from /proc")
 	}
-	// Interrupted, it still ends what it has started; a second signal ends it at
-	// once, and the kernel ends the routers.
+	// When interrupted, it still ends its processes. A second signal ends it
+	// immediately, and the kernel ends the routers.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -84,8 +84,8 @@ func run() error {
 	return compare(ctx, all, *rounds, dir)
 }
 
-// compare measures the routers by turns and prints the table. What a router did
-// not do is said below it.
+// compare measures the routers in rounds and prints the table, with the
+// failures of routers below it.
 func compare(ctx context.Context, all []peer, rounds int, dir string) error {
 	start := time.Now()
 	say("making the workload")
@@ -127,7 +127,7 @@ func compare(ctx context.Context, all []peer, rounds int, dir string) error {
 	return conclude(all, results, notes, start)
 }
 
-// conclude prints what there is.
+// conclude prints the results so far.
 func conclude(all []peer, results []result, notes []string, start time.Time) error {
 	printTables(os.Stdout, all, results)
 	for i, p := range all {

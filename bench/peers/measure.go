@@ -15,7 +15,7 @@ import (
 // model is the name that the workload's requests give.
 const model = "bench"
 
-// result is what became of a router over the rounds.
+// result has the measurements of a router over the rounds.
 type result struct {
 	runs     []figures
 	failures []error
@@ -26,10 +26,10 @@ type result struct {
 type figures struct {
 	round  int
 	slow   bool
-	values [metrics]float64 // NaN where it was not measured
+	values [metrics]float64 // NaN if it was not measured
 }
 
-// What is measured in a round. Times are in milliseconds where nothing else is said.
+// The measurements of a round. Times are in milliseconds unless noted.
 const (
 	mAdded = iota
 	mEnd50
@@ -110,7 +110,7 @@ func (r *rig) stop() {
 	r.engines.Stop()
 }
 
-// measure is one round of one router, without its caches where that is slow.
+// measure is one round of one router, without its caches if that is slow.
 func measure(ctx context.Context, p peer, chat *workload.Workload, dir string, slow bool) (figures, error) {
 	var m figures
 	for i := range m.values {
@@ -136,7 +136,8 @@ const (
 	tooLong = 15 * time.Second
 )
 
-// cost measures what a router adds to a request, on engines that answer at once.
+// cost measures the latency that a router adds to a request, with engines that answer
+// immediately.
 func cost(ctx context.Context, p peer, chat *workload.Workload, dir string, m *figures) error {
 	r, err := newRig(ctx, p, dir, 0)
 	if err != nil {
@@ -212,8 +213,8 @@ func cost(ctx context.Context, p peer, chat *workload.Workload, dir string, m *f
 	return nil
 }
 
-// caches measures where a router that knows nothing yet sends requests, on
-// engines that take 20 ms.
+// caches measures the routing of a router without knowledge, with engines that
+// take 20 ms.
 func caches(ctx context.Context, p peer, chat *workload.Workload, dir string, m *figures) error {
 	r, err := newRig(ctx, p, dir, 20*time.Millisecond)
 	if err != nil {

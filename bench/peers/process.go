@@ -21,9 +21,9 @@ import (
 // process is a router with all that it starts: a process group of its own.
 type process struct {
 	cmd    *exec.Cmd
-	stdin  io.Closer // held open: a program that reads it can tell when this one is gone
+	stdin  io.Closer // kept open: a program that reads it sees the end of this one
 	exited chan struct{}
-	said   loadgen.Tail // the end of what it wrote
+	said   loadgen.Tail // the end of its output
 }
 
 // startProcess starts argv. It gets no more of this process's environment than
@@ -49,7 +49,7 @@ func startProcess(argv, env []string, home string) (*process, error) {
 	return p, nil
 }
 
-// stop asks the group to end and kills what has not after three seconds.
+// stop sends the group a signal to end, and kills it after three seconds.
 func (p *process) stop() {
 	signalGroup(p.cmd, false)
 	select {
@@ -88,13 +88,13 @@ func (p *process) await(ctx context.Context, url, says string) error {
 	}
 }
 
-// usage is what processes have used.
+// usage is the resource usage of processes.
 type usage struct {
 	cpu time.Duration
 	rss int64 // the most resident memory of each, added up, in bytes
 }
 
-// usage returns what the group has used so far. It needs Linux.
+// usage returns the group's usage so far. It needs Linux.
 func (p *process) usage() (usage, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

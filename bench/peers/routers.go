@@ -12,8 +12,8 @@ import (
 type peer struct {
 	name    string
 	version string
-	broken  error // why it cannot be started, nil where it can
-	// command returns the arguments, the first one the program, and what is added
+	broken  error // why it cannot be started, nil if it can
+	// command returns the arguments, the first one the program, and the additions
 	// to its environment. Files that it needs go into dir.
 	command func(addr string, engines []string, dir string) (argv, env []string, err error)
 	// ready is the path that answers 200, with a body that contains this, once
@@ -21,9 +21,9 @@ type peer struct {
 	ready, says string
 }
 
-// routers returns all that are measured. The peers log warnings only, and their
-// listeners are on loopback; everything else is as they come, but for the
-// thresholds where the name says so.
+// routers returns all measured routers. The peers log only warnings, and their
+// listeners are on loopback. Everything else has its default, except the
+// thresholds of those named for them.
 func routers(e *environment, dir string) []peer {
 	ours := func(strategy string) peer {
 		return peer{name: "warmroute " + strategy, version: "this tree", ready: "/healthz",

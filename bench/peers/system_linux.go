@@ -27,8 +27,8 @@ func signalGroup(cmd *exec.Cmd, kill bool) {
 	syscall.Kill(-cmd.Process.Pid, sig)
 }
 
-// acknowledge makes the kernel acknowledge at once what c has received and will
-// receive until it changes its mind, which it does by itself.
+// acknowledge makes the kernel acknowledge immediately all data that c has
+// received and will receive, until the kernel returns to its default.
 func acknowledge(c net.Conn) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -43,7 +43,7 @@ func acknowledge(c net.Conn) {
 	})
 }
 
-// machine is what the machine's processors did until a moment.
+// machine is the usage of the machine's processors until a moment.
 type machine struct {
 	at         time.Time
 	busy, ours time.Duration
@@ -69,8 +69,8 @@ func usageNow() machine {
 	return m
 }
 
-// since says what others used of the machine's processors since before, while
-// nothing of ours ran on, and its load averages.
+// since returns the usage of the machine's processors by other programs since
+// before, while nothing of ours ran, and the load averages.
 func (m machine) since(before machine) string {
 	others := (m.busy - before.busy) - (m.ours - before.ours)
 	load, _ := os.ReadFile("/proc/loadavg")

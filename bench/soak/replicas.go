@@ -58,8 +58,8 @@ func (f *fleet) add(m *member) {
 	f.members = append(f.members, m)
 }
 
-// tell writes the file atomically, and makes the gateway read it.
-func (f *fleet) tell() error {
+// publish writes the file atomically, and makes the gateway read it.
+func (f *fleet) publish() error {
 	var b strings.Builder
 	b.WriteString(`[metrics_scrape]
 enabled = true
@@ -106,7 +106,7 @@ func (f *fleet) remove(ctx context.Context, i int, orderly bool) error {
 	if !orderly {
 		m.close()
 	}
-	err := f.tell()
+	err := f.publish()
 	if orderly {
 		pause(ctx, time.Second)
 		m.close()
@@ -209,7 +209,7 @@ func (f *fleet) join(liar bool) error {
 		}
 		f.happened("join", f.members[len(f.members)-1])
 	}
-	return f.tell()
+	return f.publish()
 }
 
 func (f *fleet) leave(ctx context.Context) error {

@@ -53,8 +53,8 @@ func await(ctx context.Context, ok func() error) error {
 	}
 }
 
-// trials is how often turns does what it does. A replica that is counted as having a
-// request too many escapes one trial of n replicas with a chance of 1/n.
+// trials is the number of repetitions of turns. A replica that is counted as having
+// a request too many escapes one trial of n replicas with a chance of 1/n.
 const trials = 5
 
 // turns replaces the strategy with least_load, which leaves the counts as they are,
@@ -68,7 +68,7 @@ func turns(ctx context.Context, f *fleet) error {
 	}
 	before := f.model
 	f.model, f.strategy = "rest", "least_load"
-	if err := f.tell(); err != nil {
+	if err := f.publish(); err != nil {
 		return err
 	}
 	transport := &http.Transport{DisableKeepAlives: true}

@@ -81,7 +81,7 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 			return false, err
 		}
 	}
-	if err := f.tell(); err != nil {
+	if err := f.publish(); err != nil {
 		return false, err
 	}
 	g, err := startGateway(ctx, s.gateway, f.path)
@@ -137,7 +137,7 @@ func (s *soak) idle(ctx context.Context, g *gateway) (float64, error) {
 	return seen[len(seen)-1].v, nil
 }
 
-// readings are what was seen of the gateway under load.
+// readings are the measurements of the gateway under load.
 type readings struct {
 	from                       time.Time // end of the warm-up
 	heap, goroutines, resident []sample
@@ -209,7 +209,8 @@ func (r *readings) judge(v *verdict) {
 	}
 }
 
-// happenings checks that what was to happen did, so that the rest means something.
+// happenings checks that every planned fault occurred, without which the other checks
+// mean nothing.
 func happenings(v *verdict, f *fleet, c *clients) {
 	var missing []string
 	for _, w := range wrongs {
@@ -229,7 +230,7 @@ func happenings(v *verdict, f *fleet, c *clients) {
 	for _, name := range slices.Sorted(maps.Keys(f.did)) {
 		did = append(did, fmt.Sprintf("%s %d", name, f.did[name]))
 	}
-	v.check("what went wrong: "+strings.Join(did, ", "), unless(len(missing) > 0, "never: "+strings.Join(missing, ", ")))
+	v.check("faults: "+strings.Join(did, ", "), unless(len(missing) > 0, "never: "+strings.Join(missing, ", ")))
 	sent, whole, failed := c.sent.Load(), c.whole.Load(), c.failed.Load()+c.broken.Load()
 	v.check(fmt.Sprintf("%d requests, of which %d were answered whole, %d of them by another replica than the first, %d left by the client, %d nonsense, and %d failed or broke off",
 		sent, whole, c.again.Load(), c.canceled.Load(), c.refused.Load(), failed),

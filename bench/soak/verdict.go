@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// verdict collects what was found.
+// verdict collects the findings.
 type verdict struct {
 	out    io.Writer
 	wrongs int
