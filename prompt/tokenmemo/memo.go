@@ -4,65 +4,11 @@
 package tokenmemo
 
 import (
-	"cmp"
 	"container/list"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/warmroute/router/internal/configerr"
 )
-
-// Config is the configuration of a Memo. The zero Config is the
-// documented default.
-type Config struct {
-	// MaxEntries bounds the prompts and beginnings that are kept, MaxBytes their
-	// ids in bytes, 4 for each, and 128 for an entry. Those that were not used for longest
-	// go first. 0 means 16,384 and 64 MiB.
-	MaxEntries, MaxBytes int
-	// MaxTail is the greatest number of tokens at the end of a prompt that may be
-	// others when the conversation goes on, such as those that open the reply. With
-	// more, the chat template is one that rewrites what it has rendered, and nothing
-	// is concluded from it. 0 means 64.
-	MaxTail int
-	// Quarantine is how long nothing is believed of what one source told of requests with a setting (model,
-	// salt, tools, template and its arguments) of which a contradiction was seen. 0 means
-	// 10 minutes.
-	Quarantine time.Duration
-	// Contradicted is called, if it is not nil, when ids turn out to be others than
-	// the memo has, or had given away. It is called without a lock.
-	Contradicted func()
-	// Now is the clock of Quarantine; nil means time.Now. It is safe for concurrent
-	// use.
-	Now func() time.Time
-}
-
-const (
-	memoEntryBytes = 128
-	maxQuarantined = 1024
-	maxSources     = 16 // of one prompt or beginning
-)
-
-// WithDefaults returns c with the default in place of each zero field that has one.
-func (c Config) WithDefaults() Config {
-	c.MaxEntries = cmp.Or(c.MaxEntries, 16384)
-	c.MaxBytes = cmp.Or(c.MaxBytes, 64<<20)
-	c.MaxTail = cmp.Or(c.MaxTail, 64)
-	c.Quarantine = cmp.Or(c.Quarantine, 10*time.Minute)
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	bad := configerr.List{Package: "tokenmemo"}
-	bad.Check(c.MaxEntries >= 0, "MaxEntries", c.MaxEntries, "0 or more")
-	bad.Check(c.MaxBytes >= 0, "MaxBytes", c.MaxBytes, "0 or more")
-	bad.Check(c.MaxTail >= 0, "MaxTail", c.MaxTail, "0 or more")
-	bad.Check(c.Quarantine >= 0, "Quarantine", c.Quarantine, "0 or more")
-	return bad.Err()
-}
 
 // Memo remembers the ids of prompts as engines told them, and knows by them
 // how later prompts begin. It is exact or silent:
@@ -105,12 +51,6 @@ type setting struct {
 }
 
 func (k *Key) as(source string) setting { return setting{k.setting, source} }
-
-// doubt is a count that contradicts a source's ids, by another engine than the source.
-type doubt struct {
-	by    string
-	until time.Time
-}
 
 // place is a point of a conversation.
 type place struct {
@@ -310,60 +250,6 @@ func (m *Memo) confirm(k *Key, prompt []uint32) {
 	}
 }
 
-// Contradict drops all that k's source told under its setting and believes nothing of it for the time of Quarantine:
-// an engine counted other tokens than the ids have, and it is this source that is wrong.
-func (m *Memo) Contradict(k Key) {
-	if len(k.turns) == 0 {
-		return
-	}
-	m.mu.Lock()
-	m.condemn(k.as(k.source))
-	m.mu.Unlock()
-	if m.cfg.Contradicted != nil {
-		m.cfg.Contradicted()
-	}
-}
-
-// Counted takes the number of tokens that the engine by counted in the prompt of k, for which the memo had given ids
-// of that length. Where the numbers are not equal and by is the source of the ids, this contradicts it. Another
-// engine's count may itself be wrong: it takes two such engines, within the time of Quarantine. An empty by is taken
-// for the source. Counted reports whether the numbers are equal.
-func (m *Memo) Counted(k Key, by string, given, counted int) bool {
-	if given == counted || len(k.turns) == 0 {
-		return true
-	}
-	told := false
-	m.mu.Lock()
-	at := place{at: k.whole()}
-	for _, s := range slices.Clone(m.sources[at]) {
-		if e := m.get(memoKey{at, s}); e == nil || e.prompt != given || k.source != "" && k.source != s {
-			continue
-		}
-		if by == "" || by == s || m.doubt(k.as(s), by) {
-			m.condemn(k.as(s))
-			told = true
-		}
-	}
-	m.mu.Unlock()
-	if told && m.cfg.Contradicted != nil {
-		m.cfg.Contradicted()
-	}
-	return false
-}
-
-// doubt notes that the engine by counted otherwise and reports whether it is the second that did.
-func (m *Memo) doubt(s setting, by string) bool {
-	now := m.cfg.Now()
-	if d, ok := m.doubted[s]; ok && now.Before(d.until) {
-		return d.by != by
-	}
-	if len(m.doubted) >= maxQuarantined {
-		clear(m.doubted)
-	}
-	m.doubted[s] = doubt{by, now.Add(m.cfg.Quarantine)}
-	return false
-}
-
 // Forget empties the memo. Whoever sees an engine start again calls it, since it
 // may have come back with another tokenizer or template.
 func (m *Memo) Forget() {
@@ -377,13 +263,6 @@ func (m *Memo) Forget() {
 	m.bytes = 0
 }
 
-// Suspect reports whether nothing is believed for now of what k's source told under its setting.
-func (m *Memo) Suspect(k Key) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.suspected(k.as(k.source))
-}
-
 // Stats returns the size and the counts.
 func (m *Memo) Stats() Stats {
 	m.mu.Lock()
@@ -393,42 +272,7 @@ func (m *Memo) Stats() Stats {
 	return st
 }
 
-// suspected reports whether a setting is in quarantine. The caller holds mu, as of
-// all that follow.
-func (m *Memo) suspected(s setting) bool {
-	until, ok := m.suspect[s]
-	if ok && !m.cfg.Now().Before(until) {
-		delete(m.suspect, s)
-		ok = false
-	}
-	return ok
-}
-
-// condemn forgets all of a setting.
-func (m *Memo) condemn(s setting) {
-	m.n.Contradicted++
-	delete(m.doubted, s)
-	for e := m.recent.Front(); e != nil; {
-		next := e.Next()
-		if v := e.Value.(*memoEntry); v.setting == s.of && v.key.source == s.source {
-			m.remove(e)
-		}
-		e = next
-	}
-	now := m.cfg.Now()
-	if len(m.suspect) >= maxQuarantined {
-		var first setting
-		var least time.Time
-		for s, until := range m.suspect {
-			if least.IsZero() || until.Before(least) {
-				first, least = s, until
-			}
-		}
-		delete(m.suspect, first)
-	}
-	m.suspect[s] = now.Add(m.cfg.Quarantine)
-}
-
+// get returns the entry of this key, nil for none. The caller holds mu, as of all that follow.
 func (m *Memo) get(k memoKey) *memoEntry {
 	e, ok := m.entries[k]
 	if !ok {
