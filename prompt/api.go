@@ -6,16 +6,16 @@ import (
 	"github.com/warmroute/router/internal/jsonscan"
 )
 
-// An api is one API that engines serve. Each has a file of its own, which holds all that is known of it: its paths,
-// the members of a request's body that are a part of the prompt, the roles and block types that it brings, and how
-// its replies look. A new one is a file and a line in apis, and in names where it brings words.
+// An api is one API that engines serve. Each has a file of its own with all that is known of it: its paths,
+// the members of a request's body that are a part of the prompt, the roles and block types that it adds, and the
+// form of its replies. A new one is a file and a line in apis, and one in names if it adds words.
 type api interface {
 	// name is in snake case.
 	name() string
 	// serves reports whether path, without its query, is one of the API's.
 	serves(path string) bool
 	// member reads the value of the member k of a request's body and returns the section of the text that it is,
-	// noSection where it is none. It passes a value that it does not know.
+	// noSection if it is none. It passes a value that it does not know.
 	member(p *parse, k []byte) section
 	// done is called when the body has been read whole.
 	done(p *parse)
@@ -26,20 +26,21 @@ type api interface {
 	answer(p *parse, m *members)
 	// event takes an event of this API and reports whether more may be added to the text after it.
 	event(s *stream, m *members) bool
-	// text returns the text of what events have brought so far.
+	// text returns the text of the events so far.
 	text(s *stream) []byte
 	// usage adds the counts of tokens of a JSON reply or an event.
 	usage(m *members, u *counts)
 }
 
 // apis are all of them, in the order in which they are asked.
-var apis = [...]api{chat{}, completions{}, responses{}, messages{}, embeddings{}, rerank{}, vllmGenerate{}, sglangGenerate{}, llamaCompletion{}}
+var apis = [...]api{chat{}, completions{}, responses{}, messages{}, embeddings{}, rerank{}, vllmGenerate{},
+	sglangGenerate{}, llamaCompletion{}}
 
-// names are the words for roles and types of blocks that each API brings. They are understood in every API, for
+// names are the words for roles and types of blocks that the APIs add. They are understood in every API, for
 // gateways translate from one to the other and do not translate all.
 var names = join(chatWords, responsesWords, messagesWords)
 
-// words are what roles and types of blocks are called.
+// words are the names of roles and of types of blocks.
 type words struct {
 	roles  map[string]byte // to the kind of mark that opens a turn
 	blocks map[string]BlockKind
@@ -100,7 +101,7 @@ func apiOf(path string) api {
 	return nil
 }
 
-// noReply is what an API has whose replies add nothing to a conversation.
+// noReply is embedded by an API whose replies add nothing to a conversation.
 type noReply struct{}
 
 func (noReply) claims(*members) bool         { return false }
@@ -109,7 +110,7 @@ func (noReply) event(*stream, *members) bool { return true }
 func (noReply) text(*stream) []byte          { return nil }
 func (noReply) usage(*members, *counts)      {}
 
-// simple is what an API has whose body is read when its members are.
+// simple is embedded by an API whose body is read when its members are.
 type simple struct{}
 
 func (simple) done(*parse) {}
@@ -152,7 +153,7 @@ func (m *members) scan(b []byte) {
 	m.work += s.I
 }
 
-// get returns a Scanner at the value of the member of this name that came last, one that reads nothing where there
+// get returns a Scanner at the value of the member of this name that came last, one that reads nothing if there
 // is none.
 func (m *members) get(name string) jsonscan.Scanner {
 	for i := len(m.list) - 1; i >= 0; i-- {

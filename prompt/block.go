@@ -16,8 +16,8 @@ const (
 	BlockMedia                     // an image, audio, a video or a file
 )
 
-// look returns the "type" of the object that is next and leaves it there. Where
-// a reply was cut before the type, it is read to its end, as what it is not
+// look returns the "type" of the object that is next and leaves it there. If
+// a reply was cut before the type, the object is passed, because its kind is not
 // known.
 func (p *parse) look() []byte {
 	look := p.Scanner
@@ -180,14 +180,14 @@ func (p *parse) callMembers(sl *slots, outer bool) {
 	}
 }
 
-// media reads an object or a string as a digest of what it refers to.
+// media reads an object or a string as a digest of the media that it refers to.
 func (p *parse) media() {
 	var d digest
 	p.Peek()
 	at := p.Scanner
 	p.leaves(&d, true)
 	if d.n == 0 && p.Fault == 0 {
-		// No member we know: all of it is what it is.
+		// No member that names a source: all of it counts.
 		end := p.Scanner
 		end.Ahead += end.I - at.I
 		p.Scanner = at
@@ -203,7 +203,7 @@ func (p *parse) media() {
 	}
 }
 
-// leaves adds what is next to d: strings that name a source, at any depth.
+// leaves adds the value that is next to d: the strings in it that name a source, at any depth.
 func (p *parse) leaves(d *digest, source bool) {
 	switch p.Peek() {
 	case '"':

@@ -34,11 +34,11 @@ type parse struct {
 
 	hard  *Error // why reading ended
 	soft  *Error // the first wrong type; reading went on after it
-	field string // where we are, for errors
+	field string // the field that is being read, for errors
 	index int    // in an array of that name; -1: not in one
 
-	// Of the message being read: where it begins, and its role where that came
-	// before what asks for it.
+	// Of the message being read: where it begins, and its role if that came
+	// before the member that needs it.
 	at   int
 	kind byte
 

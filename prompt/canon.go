@@ -5,7 +5,7 @@ import "github.com/warmroute/router/internal/jsonscan"
 // Canonical JSON: no white space, members in their order, numbers as they were
 // written, strings with the least escapes. So an object is one text whether an
 // engine streams it in pieces with spaces and \u escapes or a client sends it
-// back its own way. It is never longer than what it was made of, but for bytes
+// back its own way. It is never longer than the text it was made of, but for bytes
 // that need to be made harmless.
 
 // markers says which members named cache_control are a client's caching hints

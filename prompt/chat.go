@@ -16,7 +16,8 @@ var chatWords = words{
 	blocks: map[string]BlockKind{
 		"text": BlockText, "refusal": BlockRefusal, "reasoning": BlockThinking,
 		"image_url": BlockMedia, "image_embeds": BlockMedia, "video_url": BlockMedia, "video": BlockMedia,
-		"audio_url": BlockMedia, "input_audio": BlockMedia, "audio": BlockMedia, "audio_embeds": BlockMedia, "file": BlockMedia,
+		"audio_url": BlockMedia, "input_audio": BlockMedia, "audio": BlockMedia,
+		"audio_embeds": BlockMedia, "file": BlockMedia,
 	},
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/warmroute/router/internal/jsonscan"
 )
 
-// ErrorKind says what is wrong with a request. It is itself an error, so that
-// errors.Is(err, prompt.ErrSyntax) tells one kind from another.
+// ErrorKind is the kind of an error in a request. It is itself an error, so that
+// errors.Is(err, prompt.ErrSyntax) distinguishes one kind from another.
 type ErrorKind uint8
 
 // The kinds of errors.
@@ -16,8 +16,8 @@ const (
 	ErrType                             // a field has a type it cannot have: it is left out, the rest is used
 	ErrTooDeep                          // nested deeper than MaxDepth: nothing of its text is used
 	ErrTooLarge                         // the body is over Parser.MaxBody: it was not read
-	ErrUnknownPath                      // no body kind is known for this path; only told to Parser.Unknown
-	ErrBadTokenIDs                      // the token-id header does not hold what ParseTokenIDs takes: it is left out
+	ErrUnknownPath                      // no API is known for this path; only Parser.Unknown gets it
+	ErrBadTokenIDs                      // the token-id header is nothing that ParseTokenIDs reads: it is left out
 )
 
 // Error returns the kind in words.
@@ -39,12 +39,12 @@ func (k ErrorKind) Error() string {
 	return "error " + strconv.Itoa(int(k))
 }
 
-// Error is the error of every function of this package. It is returned by
+// Error is the error of every function that reads a request. It is returned by
 // pointer and errors.Is its Kind. It never quotes the body.
 type Error struct {
 	Kind ErrorKind
 	// Field is the field of the body ("messages[3]", "prompt") or the header
-	// that is wrong; "" where it is the whole body.
+	// that is wrong; "" if it is the whole body.
 	Field string
 	// Offset is the byte of the body, or of the header's value, at which it was
 	// seen.

@@ -5,11 +5,11 @@ import "strings"
 // llamaCompletion is llama.cpp's own API, /completion. A prompt is a text, an array of ids, an array of both, or an
 // object with a text and media; of an array of prompts the first counts.
 //
-// Sources, of llama.cpp at 00dc8057: tools/server/README.md (POST /completion: the shapes of prompt, lora, and what a
-// reply holds), tools/server/server-task.cpp (server_task_result_cmpl_final::to_json_non_oaicompat,
-// result_timings::to_json). tokens_cached of a reply is what the slot holds at its end, the output included, whatever
-// the page says: what was in the cache is cache_n of timings, and before there was one the rest of the prompt beside
-// prompt_n.
+// Sources, of llama.cpp at 00dc8057: tools/server/README.md (POST /completion: the shapes of prompt, lora, the
+// members of a reply), tools/server/server-task.cpp (server_task_result_cmpl_final::to_json_non_oaicompat,
+// result_timings::to_json). tokens_cached of a reply counts the tokens in the slot at its end, the output included,
+// whatever the page says: the tokens that were in the cache are cache_n of timings, or, in versions without it, the
+// prompt less prompt_n.
 type llamaCompletion struct{ simple }
 
 func (llamaCompletion) name() string { return "llamacpp_completion" }
@@ -25,7 +25,7 @@ func (llamaCompletion) member(p *parse, k []byte) section {
 		p.llamaPrompt()
 		return secTurns
 	case "lora":
-		// Which adapters apply, and how much: a slot's cache is used again only where they are the same.
+		// Which adapters apply, and how much: a slot's cache is used again only if they are the same.
 		p.field = "lora"
 		if p.Peek() == '[' {
 			p.tmp = canon(&p.Scanner, p.tmp[:0], keepMarkers)
@@ -44,7 +44,7 @@ func (llamaCompletion) member(p *parse, k []byte) section {
 }
 
 // llamaPrompt reads a prompt, or the first one of an array of prompts: an array of texts alone is one of prompts, and
-// one that holds both texts and ids is one prompt.
+// one of both texts and ids is one prompt.
 func (p *parse) llamaPrompt() {
 	p.tokens = nil
 	switch p.Peek() {
@@ -84,7 +84,7 @@ func (p *parse) llamaPrompt() {
 	}
 }
 
-// mixed reports whether the array that is next holds both texts and numbers and nothing else, and leaves it there.
+// mixed reports whether the array that is next has both texts and numbers and nothing else, and leaves it there.
 func (p *parse) mixed() bool {
 	look := p.Scanner
 	texts, numbers, others := false, false, false
@@ -125,8 +125,8 @@ func (p *parse) mixedPrompt() {
 	}
 }
 
-// llamaObject reads a prompt with media. The text has marks where these stand, the same for every picture: what they
-// are comes first.
+// llamaObject reads a prompt with media. The text has placeholders where these stand, the same for every
+// picture, so the digest of the media comes first.
 func (p *parse) llamaObject() {
 	base := len(p.out)
 	sl := slots{base: base}
@@ -149,7 +149,8 @@ func (p *parse) llamaObject() {
 }
 
 func (llamaCompletion) claims(m *members) bool {
-	return m.has("content", '"') && (m.get("tokens_evaluated").B != nil || m.get("id_slot").B != nil || m.get("stop").B != nil)
+	return m.has("content", '"') &&
+		(m.get("tokens_evaluated").B != nil || m.get("id_slot").B != nil || m.get("stop").B != nil)
 }
 
 func (llamaCompletion) answer(p *parse, m *members) {

@@ -121,8 +121,8 @@ func (p *parse) marked(kind byte) {
 	}
 }
 
-// content reads a string or an array of blocks. base is where its turn's parts
-// begin: a text there has no mark of its own, so that a string and one block
+// content reads a string or an array of blocks. The parts of its turn begin at
+// base: a text there has no mark of its own, so that a string and one block
 // are the same.
 func (p *parse) content(base int) {
 	switch p.Peek() {
@@ -177,7 +177,7 @@ func afterLine(t []byte) []byte {
 }
 
 // isSystem reports whether the message being read is a system prompt, looking
-// ahead where its role has not come yet.
+// ahead if its role has not come yet.
 func (p *parse) isSystem() bool {
 	if p.kind != 0 {
 		return p.kind == kindSystem

@@ -146,7 +146,7 @@ func (s *stream) BlockText(c *jsonscan.Scanner) {
 // blockDelta takes a piece of a block of Messages.
 func (s *stream) blockDelta(delta jsonscan.Scanner, index int) {
 	if !s.open.there || s.open.index != index || delta.B == nil || delta.Peek() != '{' {
-		s.out.cut = true // a piece of what we do not know: no text after it is sure
+		s.out.cut = true // a piece of an unknown block: no text after it is sure
 		return
 	}
 	for k, ok := delta.FirstKey(); ok; k, ok = delta.NextKey() {

@@ -14,8 +14,8 @@ import (
 const MaxRetryAfter = time.Hour
 
 // RetryAfter returns the time that the header Retry-After of a reply asks to wait, in seconds or until a date (RFC
-// 9110, section 10.2.3), at most MaxRetryAfter. It is 0 where there is no such header, and where it is not understood
-// or has passed.
+// 9110, section 10.2.3), at most MaxRetryAfter. It is 0 if there is no such header, if it is not understood
+// and if the date has passed.
 func RetryAfter(h http.Header) time.Duration {
 	v := textproto.TrimString(h.Get("Retry-After"))
 	if v == "" {
@@ -30,9 +30,10 @@ func RetryAfter(h http.Header) time.Duration {
 	return min(max(d, 0), MaxRetryAfter)
 }
 
-// Outcome returns the outcome of a request whose reply has this status and header and was written to r as far as it
-// came: its text, the engine's own counts and the time after which it may be sent again. The caller adds Err, where the
-// reply broke off, and a Stage that is not to be derived. r may be nil where nothing of the reply was collected.
+// Outcome returns the outcome of a request by its reply: the status, the time that the header asks to wait, and the
+// text and the engine's own counts as far as the reply was written to r. The caller adds Err if the
+// reply broke off, and a Stage that is not to be derived. A nil r stands for a reply of which nothing was collected; a
+// nil h has no headers.
 //
 // That a reply is an error under a good status ([Reply.Err]) is not in the outcome.
 func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
@@ -48,9 +49,9 @@ func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
 // ReplyError is a reply that says that it is an error, whatever its status. It is returned by pointer. It quotes
 // nothing of the reply, which may hold a prompt.
 type ReplyError struct {
-	// Status is the HTTP status that the error names as its code; 0 where it names none.
+	// Status is the HTTP status that the error names as its code; 0 if it names none.
 	Status int
-	// Begun is true where events of a stream that are no errors came before it, so that a client may have got a part
+	// Begun is true if events of a stream that are no errors came before it, so that a client may have got a part
 	// of the reply.
 	Begun bool
 }
@@ -67,8 +68,8 @@ func (e *ReplyError) Error() string {
 	return s
 }
 
-// Err returns a *ReplyError where the reply says that it is an error: a JSON reply that is an error object, or an event
-// of a stream that is one; nil otherwise. Engines answer so with status 200 where they had begun a stream before they
+// Err returns a *ReplyError if the reply says that it is an error: a JSON reply that is an error object, or an event
+// of a stream that is one; nil otherwise. Engines answer so with status 200 if they had begun a stream before they
 // failed, and some gateways do it always.
 func (r *Reply) Err() error {
 	if r.form == formObject {
@@ -84,7 +85,7 @@ func (r *Reply) Err() error {
 	return r.err
 }
 
-// errorIn returns the error that a JSON reply or an event is, nil where it is none. OpenAI, vLLM, SGLang and llama.cpp
+// errorIn returns the error that a JSON reply or an event is, nil if it is none. OpenAI, vLLM, SGLang and llama.cpp
 // have it under "error", Anthropic in an object of type "error", Responses too, or in a response that failed; older
 // vLLM sent an object "error".
 func errorIn(m *members) *ReplyError {
@@ -92,7 +93,7 @@ func errorIn(m *members) *ReplyError {
 	switch at.Peek() {
 	case '{', '"':
 		if !errorTyped(m) && claimed(m) != nil {
-			return nil // beside an answer: a member of that name
+			return nil // an answer that has such a member too
 		}
 		e := &ReplyError{Status: httpStatus(at.IntOf("code"))}
 		if e.Status == 0 {
@@ -108,7 +109,8 @@ func errorIn(m *members) *ReplyError {
 
 func errorTyped(m *members) bool {
 	t := string(m.str("type"))
-	return t == "error" || t == "response.failed" || strings.HasPrefix(t, "response.error") || string(m.str("object")) == "error"
+	return t == "error" || t == "response.failed" || strings.HasPrefix(t, "response.error") ||
+		string(m.str("object")) == "error"
 }
 
 func httpStatus(code int) int {

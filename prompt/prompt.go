@@ -1,5 +1,5 @@
-// Package prompt reads the body and headers of an API request and gives the
-// [router.Prompt] that decides where it goes: the conversation itself as one
+// Package prompt reads the body and headers of an API request and returns the
+// [router.Prompt] by which it is routed: the conversation itself as one
 // canonical text, without the JSON around it, and the scope and session that the
 // request names.
 //
@@ -7,14 +7,14 @@
 // then the system prompt, then the turns. A turn is opened by a mark that no
 // text can contain, and nothing is written after its text, so a conversation
 // that grows by a turn, or by a block inside its last message, extends its text
-// byte for byte. What clients change from request to request without changing
+// byte for byte. Changes from request to request that do not change
 // the prompt (caching hints, string or block content, ids of calls, the order
-// of members, a billing line) does not change the text. Images, audio and files
+// of members, a billing line) do not change the text. Images, audio and files
 // stand in it as a digest of their URL, data or file id. A completion's text is
 // its prompt, without marks. A text is at most twice as long as its body, plus
 // 1 KiB.
 //
-// [Reply] collects what a reply will add to the text of the next request.
+// [Reply] collects the text that a reply adds to the next request.
 package prompt
 
 import (
@@ -42,36 +42,36 @@ const MaxDepth = jsonscan.MaxDepth
 // once. Reading allocates at most 4 bytes for each byte of a body, plus 64 KiB, whatever is in it, of which the prompt
 // keeps its text (about the body's length) or its ids (4 bytes each).
 type Parser struct {
-	// Tenant names whose request it is, so that equal session keys of two
+	// Tenant returns the name of the tenant that sent a request, so that equal session keys of two
 	// tenants are two sessions: for example a hash of the Authorization header.
 	// Only FromRequest calls it. nil: all requests are one tenant's.
 	Tenant func(http.Header) string
 	// MaxText is the greatest length of Prompt.Text in bytes; a longer one is
 	// cut between two characters. 0 and less: the whole text.
 	MaxText int
-	// MaxBody is the greatest body that is read, in bytes; a longer one is an
-	// empty prompt beside an error. 0: DefaultMaxBody; less: any.
+	// MaxBody is the greatest body that is read, in bytes; a longer one gives an
+	// empty prompt and an error. 0: DefaultMaxBody; less: any.
 	MaxBody int
 	// Adapters maps the names of LoRA adapters that requests may have in "model"
 	// to the model they were made for: Prompt.Adapter is the name then, and
 	// Prompt.Model that model. It is not copied.
 	Adapters map[string]string
-	// Unknown is told, where it is not nil, of every request of which FromRequest
-	// did not understand all. err is an *Error, of kind UnknownPath for a path
+	// Unknown is called, if it is not nil, for every request of which FromRequest
+	// did not understand all. err is an *Error, of kind ErrUnknownPath for a path
 	// without a body kind, though FromRequest itself returns no error for that.
 	Unknown func(path string, err error)
 }
 
-// FromChat reads a body of OpenAI's chat completions. Beside an error, which is
-// an *Error, the prompt holds what could be read and can be routed.
+// FromChat reads a body of OpenAI's chat completions. A prompt with an error, which is
+// an *Error, has the parts that could be read and can be routed.
 func FromChat(body []byte) (router.Prompt, error) { return new(Parser).FromChat(body) }
 
 // FromCompletion reads a body of OpenAI's completions. A prompt of token ids
 // goes to Tokens; of a batch the first member counts.
 func FromCompletion(body []byte) (router.Prompt, error) { return new(Parser).FromCompletion(body) }
 
-// FromResponses reads a body of OpenAI's responses. What the server remembers
-// from a previous response is not in the text.
+// FromResponses reads a body of OpenAI's responses. The items that the server remembers
+// from a previous response are not in the text.
 func FromResponses(body []byte) (router.Prompt, error) { return new(Parser).FromResponses(body) }
 
 // FromMessages reads a body of Anthropic's messages.
@@ -81,7 +81,7 @@ func FromMessages(body []byte) (router.Prompt, error) { return new(Parser).FromM
 // takes them. Of a batch the first member counts.
 func FromEmbeddings(body []byte) (router.Prompt, error) { return new(Parser).FromEmbeddings(body) }
 
-// FromRequest reads a request whose body kind it finds by path. See
+// FromRequest reads a request, whose API it finds by the path. See
 // [Parser.FromRequest].
 func FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
 	return new(Parser).FromRequest(path, h, body)
@@ -113,9 +113,10 @@ func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 }
 
 // FromRequest reads a request. path may have a prefix before and a query after
-// one of /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages and
-// /v1/embeddings. With any other path the prompt has no text; its scope and
-// session are read where the body is a JSON object, and there is no error.
+// one of /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages,
+// /v1/embeddings, /v1/rerank (/rerank, /v2/rerank, /reranking), SGLang's /generate, vLLM's /inference/v1/generate and
+// llama.cpp's /completion (/completions). With any other path the prompt has no text; its scope and
+// session are read if the body is a JSON object, and there is no error.
 //
 // The session key is taken from the first of these that is there and usable (1
 // to 512 bytes, no control characters): the headers X-Session-Id and
@@ -125,12 +126,12 @@ func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 // x-amp-thread-id, and the body's prompt_cache_key, conversation and
 // conversation_id. The body alone gives the other functions their key.
 //
-// The header x-rolter-vllm-token-ids, where it is not empty, goes to Tokens.
+// The header x-rolter-vllm-token-ids, if it is not empty, goes to Tokens.
 func (r Parser) FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
 	return r.request(path, h, body, nil, nil)
 }
 
-// request does the work of FromRequest and FromValue. hard and soft are what was wrong with the body before.
+// request does the work of FromRequest and FromValue. hard and soft are the errors that the body had already.
 func (r Parser) request(path string, h http.Header, body []byte, hard, soft *Error) (router.Prompt, error) {
 	a := apiOf(path)
 	if h == nil {

@@ -15,8 +15,8 @@ const DefaultReply = 64 << 10
 const maxRaw = 1 << 20
 
 // Reply collects a reply of any API of this package, as it passes by: one JSON
-// value or a stream of server-sent events, told apart by how they begin. Its
-// text is the part that the next request of the conversation will add to its own, where
+// value or a stream of server-sent events, distinguished by how they begin. Its
+// text is the part that the next request of the conversation will have in addition, if
 // the client sends the reply back as it was. Reasoning is left out, because most
 // clients do not send it back. The zero Reply is ready to use, for one reply;
 // its methods are not safe for concurrent use.
@@ -137,8 +137,8 @@ func (r *Reply) event(data []byte, whole bool) {
 	r.counts.take(r.stream.api, m)
 }
 
-// Text returns the canonical text of the part that has come so far. It is "" where
-// nothing was understood and where the reply has several choices, of which
+// Text returns the canonical text of the part that has come so far. It is "" if
+// nothing was understood and if the reply has several choices, of which
 // nobody knows the one that the conversation goes on with. A text that was cut,
 // by Limit or because the reply was, is a beginning of the whole one.
 func (r *Reply) Text() string {
@@ -162,8 +162,8 @@ func (r *Reply) Text() string {
 }
 
 // Usage returns the engine's own count of tokens as far as it has come, of any API
-// of this package: at the end of a JSON reply, and of a stream where the client
-// asked for it (stream_options.include_usage) or the engine reports it anyway. Of the replies
+// of this package: at the end of a JSON reply, and of a stream if the client
+// asked for it (stream_options.include_usage) or the engine reports it anyway. For the replies
 // to a batch it is their sum.
 func (r *Reply) Usage() Usage {
 	switch r.form {
@@ -186,7 +186,7 @@ func (r *Reply) Usage() Usage {
 	return u.usage()
 }
 
-// object returns a JSON reply, or its skim where it is too long.
+// object returns a JSON reply, or its skim if it is too long.
 func (r *Reply) object() []byte {
 	if r.long != nil {
 		return r.long.out
@@ -194,7 +194,7 @@ func (r *Reply) object() []byte {
 	return r.raw
 }
 
-// batch adds up the replies of an array; nothing is known where one of them was cut.
+// batch adds up the replies of an array; nothing is known if one of them was cut.
 func (r *Reply) batch() (sum Usage) {
 	s := jsonscan.Scanner{B: r.raw}
 	for ok := s.FirstElem(); ok; ok = s.NextElem() {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// rerank is what Jina's and Cohere's rerankers began and vLLM, SGLang and llama.cpp serve: a query and the documents
-// to order by it. An engine computes one prompt for each pair of them, all of which begin with the query.
+// rerank is the API of Jina's and Cohere's rerankers, which vLLM, SGLang and llama.cpp serve too: a query and the
+// documents to order by it. An engine computes one prompt for each pair of them, all of which begin with the query.
 //
 // Sources: vllm/entrypoints/pooling/scoring/protocol.py of vLLM 0.33.0 (query and documents; one document or several,
 // each a text or an object with content parts), tools/server/README.md of llama.cpp at 00dc8057 (/reranking, texts).

@@ -6,7 +6,8 @@ import (
 	"github.com/warmroute/router/internal/jsonscan"
 )
 
-// responses is OpenAI's responses. What the server remembers from a previous response is not in the text.
+// responses is OpenAI's responses. The items that the server remembers from a previous
+// response are not in the text.
 type responses struct{ simple }
 
 var responsesWords = words{
@@ -137,8 +138,8 @@ func (p *parse) output() {
 	}
 }
 
-// reasoning reads a reasoning item: its texts, or a digest of what only the
-// engine can read where there are none.
+// reasoning reads a reasoning item: its texts, or, if there are none, a digest of the part
+// that only the engine can read.
 func (p *parse) reasoning() {
 	lo := len(p.out)
 	p.out = append(p.out, mark, kindReasoning)
@@ -173,7 +174,7 @@ func (p *parse) reasoning() {
 
 // itemStart takes the beginning of an item of Responses.
 func (s *stream) itemStart(item jsonscan.Scanner, index int) {
-	if s.open.there { // its end was not told
+	if s.open.there { // its end did not come
 		s.out.cut = true
 	}
 	s.items = true
@@ -212,7 +213,7 @@ func (s *stream) itemDelta(delta jsonscan.Scanner, kind BlockKind, index, piece 
 	s.tmp = s.tmp[:0]
 	switch {
 	case kind == BlockCall && first:
-		return // no name: only the whole item can tell
+		return // no name: only the whole item has it
 	case kind == BlockCall && !o.fresh:
 		s.tmp = append(s.tmp, mark, kindArguments)
 	case kind == BlockText && first:

@@ -20,8 +20,8 @@ type signals struct {
 	userID, cacheKey, conversation, conversationID string
 }
 
-// Session headers in the order of their worth, before and after what
-// metadata.user_id of a body says.
+// Session headers in the order of their worth, before and after the session in
+// metadata.user_id of a body.
 const (
 	sessionHeader = "x-session-id"
 	claudeHeader  = "x-claude-code-session-id"
@@ -93,7 +93,8 @@ func joinKey(kind, tenant, key, agent string) string {
 	if agent == "" {
 		return kind + ":" + strconv.Itoa(len(tenant)) + ":" + tenant + ":" + key
 	}
-	return kind + "/agent:" + strconv.Itoa(len(tenant)) + ":" + tenant + ":" + strconv.Itoa(len(key)) + ":" + key + ":" + agent
+	return kind + "/agent:" + strconv.Itoa(len(tenant)) + ":" + tenant + ":" +
+		strconv.Itoa(len(key)) + ":" + key + ":" + agent
 }
 
 // header returns a header's first value, trimmed. It finds a name that is not in
@@ -125,7 +126,7 @@ func usable(key string) bool {
 
 // userSession returns the session that Claude Code writes into metadata.user_id:
 // a JSON object with session_id, or user_<hex>_account_<uuid>_session_<uuid>.
-// Any other value names a user, whose conversations are many.
+// Any other value names a user, who has many conversations.
 func userSession(id string) string {
 	if strings.HasPrefix(strings.TrimSpace(id), "{") {
 		p := parse{Scanner: jsonscan.Scanner{B: []byte(id)}, index: -1}

@@ -10,9 +10,9 @@ import (
 // sglangGenerate is SGLang's own API, /generate. Of a batch, of texts or of ids, the first member counts.
 //
 // Sources, of SGLang 0.5.23: python/sglang/srt/managers/io_struct.py (GenerateReqInput: text, input_ids, image_data,
-// lora_path, cache_salt, extra_key), python/sglang/srt/managers/tokenizer_manager.py (what replies and the events of
-// streams hold: text, output_ids, meta_info; index in a batch), python/sglang/srt/entrypoints/http_server.py (an error
-// is an event of a stream whose status is 200).
+// lora_path, cache_salt, extra_key), python/sglang/srt/managers/tokenizer_manager.py (the members of replies and of
+// the events of streams: text, output_ids, meta_info; index in a batch), python/sglang/srt/entrypoints/http_server.py
+// (an error is an event of a stream whose status is 200).
 type sglangGenerate struct{ simple }
 
 func (sglangGenerate) name() string { return "sglang_generate" }
@@ -119,8 +119,8 @@ func (sglangGenerate) answer(p *parse, m *members) {
 }
 
 // event takes an event. It has all of the text so far, or with --incremental-streaming-output only the text that is
-// new. Which of them is told by the ids beside it, where there are as many as were generated in all; without ids, by
-// whether the text so far begins it.
+// new. Its ids decide which: of the whole text there are as many as were generated in all. Without ids, a text that
+// begins with the text so far is the whole one.
 func (sglangGenerate) event(s *stream, m *members) bool {
 	if m.int("index") > 0 {
 		s.several = true

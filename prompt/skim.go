@@ -1,8 +1,8 @@
 package prompt
 
-// A skim is a JSON text as it passes by, cut down to what a count of tokens or an error can be in: objects nested less
-// than skimDepth deep, without the elements of arrays and without long strings. So a reply of any length is read in one
-// pass and in little memory. It is valid JSON where the text is.
+// A skim is a JSON text as it passes by, cut down to the parts in which a count of tokens or an error can be: objects
+// nested at most skimDepth deep, without the elements of arrays and without long strings. So a reply of any length is
+// read in one pass and in little memory. It is valid JSON if the text is.
 type skim struct {
 	out     []byte
 	depth   int  // of the objects that are kept

@@ -113,7 +113,7 @@ func (o *openPart) arguments(dst []byte, ended bool) ([]byte, bool) {
 }
 
 // event takes the data of one event and reports whether it was understood so far
-// that what follows may still be added.
+// that more may still be added.
 func (s *stream) event(m *members) bool {
 	if s.api == nil {
 		s.api = claimed(m)
@@ -121,7 +121,7 @@ func (s *stream) event(m *members) bool {
 	return s.api == nil || s.api.event(s, m)
 }
 
-// claimed returns the API whose reply, or event of a reply, m is; nil for none.
+// claimed returns the API of the reply, or event of a reply, that m is; nil for none.
 func claimed(m *members) api {
 	for _, a := range apis {
 		if a.claims(m) {

@@ -10,11 +10,11 @@ import (
 
 // The canonical text.
 //
-// What separates things is written before them, as a mark: the byte 0xFF, which
-// cannot occur in valid UTF-8, and a byte that says what begins. Nothing is
+// A mark separates things and is written before them: the byte 0xFF, which
+// cannot occur in valid UTF-8, and a byte for the kind of thing that begins. Nothing is
 // written after a text, so a conversation that grows extends its text byte for
 // byte. A 0xFF or 0xFE that comes in a body (no valid one has it) is written as
-// two bytes, 0xFE and a small number, so that no text holds a mark.
+// two bytes, 0xFE and a small number, so that no text has a mark in it.
 const (
 	mark = jsonscan.Mark
 )
@@ -39,7 +39,7 @@ const (
 	kindMore      = 'y' // a further part of that result
 	kindMedia     = 'i' // image, audio, file: a digest
 	kindTokens    = 'T' // token ids, in decimal, each with a comma
-	kindBlock     = 'z' // what this version does not know, canonical JSON
+	kindBlock     = 'z' // a block that this version does not know, canonical JSON
 )
 
 // span is a part of a parse's out.
@@ -55,9 +55,9 @@ type slots struct {
 	sp   [8]span
 }
 
-// cut leaves out, where reading ended inside or after the last part, what is not
-// sure to stand right behind what comes before it: everything where the main
-// part has not come, and what comes after the last part, which may be cut.
+// cut leaves out, if reading ended inside or after the last part, the parts that are not
+// sure to stand right behind the one before them: all of them if the main
+// part has not come, else those after the last part, which may be cut.
 func (sl *slots) cut(main int) {
 	if sl.sp[main].empty() {
 		clear(sl.sp[:])
@@ -66,13 +66,13 @@ func (sl *slots) cut(main int) {
 	clear(sl.sp[sl.last+1:])
 }
 
-// put notes that rank's part is what was written from lo on. A member that
+// put notes that the bytes written from lo on are rank's part. A member that
 // comes twice counts as it came last, as the engines' readers have it.
 func (p *parse) put(sl *slots, rank, lo int) {
 	sl.sp[rank], sl.last = span{lo, len(p.out)}, rank
 }
 
-// settle puts the parts in order where they are not.
+// settle puts the parts in order if they are not.
 func (p *parse) settle(sl *slots) {
 	at := sl.base
 	for _, sp := range sl.sp {
@@ -111,7 +111,7 @@ func (p *parse) reorder(sl *slots) {
 }
 
 // digest is a sum of 128-bit digests, so that the order of members does not
-// matter. The hash is SHA-256 because clients choose what is hashed, and a
+// matter. The hash is SHA-256 because clients choose the input, and a
 // collision would route one user's image as another's.
 type digest struct {
 	hi, lo uint64

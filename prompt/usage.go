@@ -6,7 +6,7 @@ import (
 	"github.com/warmroute/router/internal/jsonscan"
 )
 
-// Usage is an engine's own count of a request's tokens; 0 where it reported none.
+// Usage is an engine's own count of a request's tokens; 0 if it reported none.
 type Usage struct {
 	Prompt int // of the whole prompt
 	Cached int // of them that were in the KV cache
@@ -46,7 +46,7 @@ func (u *counts) nested(m *members, name string) {
 }
 
 // object reads the usage object that is next, of any API: OpenAI's chat completions and completions (prompt_tokens),
-// its responses and Anthropic's messages (input_tokens), SGLang's meta_info (cached_tokens beside the others). One
+// its responses and Anthropic's messages (input_tokens), SGLang's meta_info (cached_tokens next to the others). One
 // that is cut says nothing.
 func (u *counts) object(s jsonscan.Scanner) {
 	if s.Peek() != '{' {
@@ -79,7 +79,7 @@ func (u *counts) object(s jsonscan.Scanner) {
 	}
 }
 
-// take adds the counts of a reply or an event of api, of any API where that is nil.
+// take adds the counts of a reply or an event of api, of any API if that is nil.
 func (u *counts) take(a api, m *members) {
 	if a == nil {
 		a = claimed(m)

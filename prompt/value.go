@@ -13,23 +13,23 @@ import (
 	"github.com/warmroute/router/internal/jsonscan"
 )
 
-// FromValue reads a request whose body the host has parsed already. See
+// FromValue reads a request with a body that the host has parsed already. See
 // [Parser.FromValue].
 func FromValue(path string, h http.Header, body any) (router.Prompt, error) {
 	return new(Parser).FromValue(path, h, body)
 }
 
-// FromValue is [Parser.FromRequest] for a host that has parsed the body: the prompt is that of the body that
-// an Encoder of encoding/json would write with SetEscapeHTML(false), without writing it. body is the value that encoding/json reads into an any
-// (map[string]any with []any, string, float64 or json.Number, bool and nil in it); []map[string]any, []string,
-// integers and json.RawMessage may stand in it too. Any other value, such as an SDK's structs, is written by
-// encoding/json where it stands, which costs more. body is not changed or kept.
+// FromValue is [Parser.FromRequest] for a host that has parsed the body: the prompt is that of the body that an
+// Encoder of encoding/json would write with SetEscapeHTML(false), without writing it. body is the value that
+// encoding/json reads into an any (map[string]any with []any, string, float64 or json.Number, bool and nil in it);
+// []map[string]any, []string, integers and json.RawMessage may be in it too. Any other value, such as an SDK's
+// structs, is written by encoding/json, which costs more. body is not changed or kept.
 //
-// As encoding/json does it, members go in the order of their names and what is no UTF-8 in a string becomes U+FFFD. So
-// where a fleet also routes requests by their bytes, those with tools or with arguments of calls that are objects have
-// another text there unless their members are sorted.
+// As encoding/json does it, members go in the order of their names, and bytes of a string that are no UTF-8 become
+// U+FFFD. So if a fleet also routes requests by their bytes, a request with tools, or with arguments of calls that are
+// objects, has another text there unless their members are sorted.
 //
-// Beside an error, which is an *Error, the prompt can be routed; its Offset means nothing here. A value that no JSON
+// A prompt with an error, which is an *Error, can be routed; Offset means nothing here. A value that no JSON
 // can hold (NaN, a channel) is ErrType and read as null; one that nests deeper than MaxDepth, such as a map in itself,
 // is ErrTooDeep; MaxBody bounds the length in JSON.
 func (r Parser) FromValue(path string, h http.Header, body any) (router.Prompt, error) {

@@ -39,7 +39,7 @@ type Scanner struct {
 	Ahead int
 	depth int
 	Fault Fault
-	At    int  // where Fault was seen
+	At    int  // the byte at which Fault was seen
 	Plain bool // the last key had no escapes
 }
 
@@ -81,7 +81,7 @@ func (s *Scanner) enter() bool {
 }
 
 // FirstKey enters the object that is next and returns its first key and true,
-// or false where it has none; NextKey goes on after the member's value was
+// or false if it has none; NextKey goes on after the member's value was
 // read. The key is good until the next call.
 func (s *Scanner) FirstKey() ([]byte, bool) {
 	if s.Fault != 0 || !s.enter() {
@@ -141,7 +141,7 @@ func (s *Scanner) member() ([]byte, bool) {
 }
 
 // Raw reads the string that is next and returns the bytes between its quotes,
-// where these are its text. Otherwise it reads nothing.
+// if these are its text. Otherwise it reads nothing.
 func (s *Scanner) Raw() ([]byte, bool) {
 	lo := s.I + 1
 	i := lo
@@ -283,7 +283,7 @@ func (s *Scanner) digits() bool {
 	return true
 }
 
-// End reports a failure where anything but white space follows.
+// End fails if anything but white space follows.
 func (s *Scanner) End() {
 	if s.Fault == 0 && (s.Peek() != 0 || s.I < len(s.B)) {
 		s.fail(Syntax)
@@ -320,7 +320,7 @@ func Uint32[T string | []byte](s T) (uint32, bool) {
 }
 
 // Member returns the string value of the first member of this name in the
-// object that is next, raw; nil where there is none or it has escapes. It moves
+// object that is next, raw; nil if there is none or it has escapes. It moves
 // s.
 func (s *Scanner) Member(name string) []byte {
 	for k, ok := s.FirstKey(); ok; k, ok = s.NextKey() {
@@ -340,8 +340,8 @@ func (s *Scanner) Member(name string) []byte {
 	return nil
 }
 
-// IntOf returns the number that the object that is next has under name, as Int has it; 0 where there is none. It
-// leaves s where it is.
+// IntOf returns the number that the object that is next has under name, as Int has it; 0 if there is none. It
+// does not move s.
 func (s *Scanner) IntOf(name string) (n int) {
 	look := *s
 	if look.Peek() != '{' {

@@ -13,17 +13,17 @@ const (
 	highs = 0x8080808080808080
 )
 
-// Mark cannot occur in valid UTF-8, nor in a string that a Scanner appends: there Mark and Harmless, which
-// opens what stands for either, are written as two bytes.
+// Mark cannot occur in valid UTF-8, nor in a string that a Scanner appends: there both bytes are written as
+// Harmless and a small number.
 const (
 	Mark     = 0xFF
 	Harmless = 0xFE
 )
 
-// AppendHarmless appends what stands for c, Mark or Harmless, in a text.
+// AppendHarmless appends the two bytes that stand for c, Mark or Harmless, in a text.
 func AppendHarmless(dst []byte, c byte) []byte { return append(dst, Harmless, c-Harmless+1) }
 
-// Trim cuts off what cannot stand at the end of a text that was cut: a part
+// Trim cuts off the bytes that cannot stand at the end of a text that was cut: a part
 // of a rune, of a mark or of a byte made harmless.
 func Trim(b []byte) []byte { return b[:Boundary(b, len(b))] }
 
@@ -85,8 +85,8 @@ func plainRun(b []byte, i int) int {
 func (s *Scanner) CopyString(dst []byte) []byte {
 	b := s.B
 	i := s.I + 1
-	// Text never takes more bytes than what it was made of, so there is enough to
-	// the end; what may take more is left to AppendString.
+	// Text never takes more bytes than its JSON, so there is enough to
+	// the end; bytes that may take more are left to AppendString.
 	dst = slices.Grow(dst, len(b)-i+16)
 	d, n := dst[:cap(dst)], len(dst)
 	for len(b)-i >= 16 && len(d)-n >= 16 {
@@ -136,8 +136,8 @@ func (s *Scanner) CopyString(dst []byte) []byte {
 }
 
 // AppendString reads the string that is next and appends its text to dst. The
-// text cannot contain the mark byte. Where the body ends inside the string, what
-// was there is appended.
+// text cannot contain the mark byte. If the body ends inside the string, the part
+// that was there is appended.
 func (s *Scanner) AppendString(dst []byte) []byte { return s.appendRest(dst, s.I+1) }
 
 // appendRest is AppendString from byte i on.
@@ -208,7 +208,8 @@ func (s *Scanner) escape() (rune, bool) {
 				s.I += 6
 				return d, true
 			}
-		} else if rest := s.B[s.I:]; len(rest) < 6 && (len(rest) == 0 || rest[0] == '\\' && (len(rest) == 1 || rest[1] == 'u')) {
+		} else if rest := s.B[s.I:]; len(rest) < 6 &&
+			(len(rest) == 0 || rest[0] == '\\' && (len(rest) == 1 || rest[1] == 'u')) {
 			s.I = len(s.B) // cut before the other half could come
 			s.fail(Syntax)
 			return 0, false

@@ -7,7 +7,7 @@ import "bytes"
 // it is not safe for concurrent use. It reads each byte a fixed number of times, however the stream is cut and
 // whatever its lines end with.
 type Reader struct {
-	// Max is the greatest data of one event that is held, in bytes. What an event has beyond it is dropped.
+	// Max is the greatest data of one event that is held, in bytes. Data beyond it is dropped.
 	Max int
 
 	line  []byte // the line that has not ended
@@ -18,9 +18,9 @@ type Reader struct {
 	looked int // bytes that were searched or copied
 }
 
-// Write takes the next bytes of the stream, cut anywhere, and calls event for each event that ends in them. Of data,
-// which is good until event returns, whole is false where a part was dropped. rest, where it is not nil, is called
-// with what is dropped of a data line, as it comes.
+// Write takes the next bytes of the stream, cut anywhere, and calls event for each event that ends in them. data
+// is good until event returns; whole is false if a part of it was dropped. rest, if it is not nil, is called
+// with the dropped part of a data line, as it comes.
 func (r *Reader) Write(b []byte, event func(data []byte, whole bool), rest func([]byte)) {
 	lf, cr := -1, -1 // the next of each in b, len(b) for none: looked for once
 	for at := 0; at < len(b); {
@@ -111,11 +111,11 @@ func (r *Reader) take(line []byte, event func([]byte, bool)) {
 	r.looked += len(v)
 }
 
-// Work returns how many bytes were searched or copied so far, which is linear in what was written.
+// Work returns how many bytes were searched or copied so far, which is linear in the bytes written.
 func (r *Reader) Work() int { return r.looked }
 
-// Held returns the data of the event that has not ended, with the part of its last line that has come: what a caller
-// whose rest is called for the first time has been given nothing of.
+// Held returns the data of the event that has not ended, with the part of its last line that has come. At the first
+// call of rest it is the data before the dropped part.
 func (r *Reader) Held() []byte {
 	v, _ := bytes.CutPrefix(r.line, field)
 	v = bytes.TrimPrefix(v, []byte(" "))

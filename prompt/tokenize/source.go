@@ -10,7 +10,7 @@ import (
 // refuses chats.
 type sourceKey struct{ target, kind string }
 
-// source is what is known of one; guarded by Client.mu.
+// source is the state of one; guarded by Client.mu.
 type source struct {
 	failing  bool
 	failures int       // in a row

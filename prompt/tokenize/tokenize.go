@@ -2,9 +2,9 @@
 // that have no tokenizer of their own and may do I/O before they route.
 //
 // It posts to /tokenize, which vLLM has for chats and texts, SGLang for texts. It
-// is exact or silent: what that route would not render as the engine renders the
-// request itself (images, unknown members, other APIs) is not asked for, and what
-// goes wrong is counted, told through [Trace], and costs a router nothing but the
+// is exact or silent: a prompt that this route would not render as the engine renders the
+// request itself (images, unknown members, other APIs) is not asked for, and a failure
+// is counted, reported through [Trace], and costs a router nothing but the
 // ids: it then routes by text.
 package tokenize
 
@@ -27,20 +27,20 @@ import (
 	"github.com/warmroute/router/prompt/tokenmemo"
 )
 
-// Config is what a Client is made of. Targets is needed; every other zero value
+// Config is the configuration of a Client. Targets is needed; every other zero value
 // is the documented default.
 type Config struct {
 	// Targets returns the base URLs, "http://host:port", of the engines that may be
 	// asked now: those that are ready, of one model and one chat template. It is
 	// called for each prompt and must be safe for concurrent use.
 	Targets func() []string
-	// Memo answers what was asked before, and learns from every answer. nil: a new
+	// Memo answers prompts that were asked for before, and learns from every answer. nil: a new
 	// one of the default size.
 	Memo *tokenmemo.Memo
 	// Egress says which addresses may be connected to.
 	Egress egress.Policy
 
-	// Timeout bounds all that one prompt may cost, waiting for its turn included; 0
+	// Timeout bounds all that one prompt may cost, waiting for a place included; 0
 	// means 1 s.
 	Timeout time.Duration
 	// Concurrent is the number of prompts that are asked for at once; 0 means 64.
@@ -52,7 +52,7 @@ type Config struct {
 	// asked; it doubles with each further failure. 0 means 1 s and 1 minute.
 	MinBackoff, MaxBackoff time.Duration
 
-	// Trace is told what happens.
+	// Trace has the hooks.
 	Trace Trace
 }
 
@@ -80,7 +80,8 @@ func (c Config) validate() error {
 		bad.Check(f.v >= 0, f.name, f.v, "0 or more")
 	}
 	least := c.WithDefaults().MinBackoff
-	bad.Check(c.MaxBackoff == 0 || c.MaxBackoff >= least, "MaxBackoff", c.MaxBackoff, "at least MinBackoff, "+least.String())
+	bad.Check(c.MaxBackoff == 0 || c.MaxBackoff >= least,
+		"MaxBackoff", c.MaxBackoff, "at least MinBackoff, "+least.String())
 	for _, f := range []struct {
 		name   string
 		v, top int
@@ -93,17 +94,17 @@ func (c Config) validate() error {
 // Trace has hooks, each of which may be nil. They are called by Tokens and
 // Reported, which wait for them, and must be safe for concurrent use.
 type Trace struct {
-	// Changed tells, once per change, that an engine no longer gives ids, and why,
-	// or with a nil err that it does again. kind is "chat" or "completion".
+	// Changed is called once per change: an engine no longer gives ids, because of err,
+	// or with a nil err it does again. kind is "chat" or "completion".
 	Changed func(target, kind string, err error)
-	// Contradicted tells that an engine counted other tokens than it had given.
+	// Contradicted is called when an engine counted other tokens than there were ids.
 	Contradicted func(given, counted int)
 }
 
 // Why there are no ids. Errors of Tokens are one of these or wrap one of them.
 var (
-	// ErrNotExact: /tokenize would not give what the engine will use.
-	ErrNotExact = errors.New("tokenize: ids of this request cannot be told exactly")
+	// ErrNotExact: /tokenize would not give the ids that the engine will use.
+	ErrNotExact = errors.New("tokenize: ids of this request are not known exactly")
 	// ErrContradicted: lately an engine counted other tokens than it had given for
 	// a request like this one.
 	ErrContradicted = errors.New("tokenize: ids of such requests were wrong")
@@ -121,7 +122,7 @@ var (
 	ErrFailed = errors.New("tokenize: failed")
 )
 
-// Stats is what a Client has counted. Each prompt is in one of the first nine.
+// Stats are the counts of a Client. Each prompt is in one of the first nine.
 type Stats struct {
 	Asked        uint64 // got ids from an engine
 	Remembered   uint64 // got them from the memo
@@ -132,9 +133,9 @@ type Stats struct {
 	NoTarget     uint64
 	Refused      uint64
 	Failed       uint64
-	Canceled     uint64 // whose context ended
+	Canceled     uint64 // their context ended
 
-	// Failures counts what engines failed to answer; a prompt may see two.
+	// Failures counts the questions that engines failed to answer; a prompt may see two.
 	Failures uint64
 	// Mismatches counts the calls of Reported with another count.
 	Mismatches uint64
@@ -152,7 +153,8 @@ type Client struct {
 	sources map[sourceKey]*source
 
 	n struct {
-		asked, remembered, notExact, contradicted, tooLarge, busy, noTarget, refused, failed, canceled, failures, mismatches atomic.Uint64
+		asked, remembered, notExact, contradicted, tooLarge, busy atomic.Uint64
+		noTarget, refused, failed, canceled, failures, mismatches atomic.Uint64
 	}
 }
 
@@ -305,12 +307,14 @@ func (c *Client) believed(key tokenmemo.Key, targets []string) candidates {
 const attempts = 2
 
 // ask returns the ids and the engine that gave them.
-func (c *Client) ask(ctx, outer context.Context, chat bool, to candidates, h http.Header, body []byte) ([]uint32, string, error) {
+func (c *Client) ask(
+	ctx, outer context.Context, chat bool, to candidates, h http.Header, body []byte,
+) (ids []uint32, source string, err error) {
 	kind := "completion"
 	if chat {
 		kind = "chat"
 	}
-	err := error(ErrNoTarget)
+	err = ErrNoTarget
 	asked := 0
 	for _, t := range to.order {
 		if asked == attempts || ctx.Err() != nil {
@@ -321,7 +325,6 @@ func (c *Client) ask(ctx, outer context.Context, chat bool, to candidates, h htt
 			continue
 		}
 		asked++
-		var ids []uint32
 		ids, err = c.post(ctx, k.target, h, body)
 		c.settle(outer, k, err)
 		if err == nil || errors.Is(err, ErrRefused) {
@@ -339,7 +342,7 @@ func (c *Client) Reported(key tokenmemo.Key, given, counted int) {
 }
 
 // ReportedBy takes the number of tokens that an engine, by its URL as Targets has it, counted in the prompt for which
-// Tokens gave ids. Another number means that /tokenize does not render as the engine does. Where it is the engine that
+// Tokens gave ids. Another number means that /tokenize does not render as the engine does. If it is the engine that
 // gave the ids, or the second of the others, ids of that source are not given for such requests for a while;
 // one other engine's count may itself be wrong.
 func (c *Client) ReportedBy(target string, key tokenmemo.Key, given, counted int) {
@@ -353,7 +356,7 @@ func (c *Client) ReportedBy(target string, key tokenmemo.Key, given, counted int
 	}
 }
 
-// Stats returns what has been counted.
+// Stats returns the counts so far.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	failing := 0

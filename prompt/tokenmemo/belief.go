@@ -11,8 +11,8 @@ type doubt struct {
 	until time.Time
 }
 
-// Contradict drops all that k's source told under its setting and believes nothing of it for the time of Quarantine:
-// an engine counted other tokens than the ids have, and it is this source that is wrong.
+// Contradict drops all ids that k's source reported under its setting and believes none of it for the time of
+// Quarantine: an engine counted other tokens than the ids have, and it is this source that is wrong.
 func (m *Memo) Contradict(k Key) {
 	if len(k.turns) == 0 {
 		return
@@ -26,7 +26,7 @@ func (m *Memo) Contradict(k Key) {
 }
 
 // Counted takes the number of tokens that the engine by counted in the prompt of k, for which the memo had given ids
-// of that length. Where the numbers are not equal and by is the source of the ids, this contradicts it. Another
+// of that length. If the numbers are not equal and by is the source of the ids, this contradicts it. Another
 // engine's count may itself be wrong: it takes two such engines, within the time of Quarantine. An empty by is taken
 // for the source. Counted reports whether the numbers are equal.
 func (m *Memo) Counted(k Key, by string, given, counted int) bool {
@@ -65,7 +65,7 @@ func (m *Memo) doubt(s setting, by string) bool {
 	return false
 }
 
-// Suspect reports whether nothing is believed for now of what k's source told under its setting.
+// Suspect reports whether no ids of k's source are believed for now under its setting.
 func (m *Memo) Suspect(k Key) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,8 +19,8 @@ type Config struct {
 	// more, the chat template is one that rewrites what it has rendered, and nothing
 	// is concluded from it. 0 means 64.
 	MaxTail int
-	// Quarantine is how long nothing is believed of what one source told of requests with a setting (model,
-	// salt, tools, template and its arguments) of which a contradiction was seen. 0 means
+	// Quarantine is how long no ids of a source are believed for requests with a setting (model,
+	// salt, tools, template and its arguments) under which it contradicted itself. 0 means
 	// 10 minutes.
 	Quarantine time.Duration
 	// Contradicted is called, if it is not nil, when ids turn out to be others than

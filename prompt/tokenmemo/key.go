@@ -12,7 +12,7 @@ import (
 	"github.com/warmroute/router/prompt"
 )
 
-// maxMembers bounds the members of a body, and of a message or a block in it, that has a Key: a request has some tens.
+// maxMembers bounds the members of a body that has a Key: a request has some tens.
 const maxMembers = 256
 
 // maxKeyTurns bounds the messages of a request that has a Key; its key takes
@@ -21,12 +21,12 @@ const maxKeyTurns = 1 << 14
 
 // Key is all of a request that decides about the ids of its prompt's tokens,
 // as digests: the messages, up to each of them, and every member of the body
-// that may change how they are rendered, or that separates the request from others: its cache salt and what else is a
-// part of its scope, so that nobody learns by the ids that are known what was asked under another salt. Requests of
+// that may change how they are rendered, or that separates the request from others: its cache salt and the rest of
+// its scope, so that the ids that are known say nothing about requests under another salt. Requests of
 // equal keys have equal ids, as long as the engine's tokenizer and chat template stay the same. It is made by [NewKey]
 // and not changed afterwards.
 //
-// It is not made of the canonical text, which leaves out what may well be a token:
+// It is not made of the canonical text, which leaves out parts that may well be tokens:
 // ids of calls, the order of members, whether content is a string or a block. So
 // a client that writes a message in another way has another key, never another's
 // ids.
@@ -40,21 +40,21 @@ type Key struct {
 	firstUser, lastUser int
 	source              string // see Of
 
-	// Chat says that the body has messages; else it has one prompt.
+	// Chat means that the body has messages; else it has one prompt.
 	Chat bool
-	// Plain says that the engine's /tokenize can be asked for the same prompt: no
+	// Plain means that the engine's /tokenize can be asked for the same prompt: no
 	// member changes the prompt that is not known there, and none is unknown.
 	Plain bool
-	// ReturnsIDs says that the client asked for the ids (return_token_ids).
+	// ReturnsIDs means that the client asked for the ids (return_token_ids).
 	ReturnsIDs bool
 
-	// open says that the output may go on behind an end-of-turn token.
+	// open means that the output may go on behind an end-of-turn token.
 	open bool
 }
 
 type digest256 [sha256.Size]byte
 
-// effect is what a member of a body does to its prompt.
+// effect is the effect of a member of a body on its prompt.
 type effect uint8
 
 const (
@@ -86,7 +86,7 @@ func effectOf(member string) effect {
 }
 
 // NewKey returns the key of a request with a path as [prompt.FromRequest] has them.
-// ok is false where the ids cannot be told from the body, or not with certainty:
+// ok is false if the ids do not depend on the body alone, or not with certainty:
 // the path is neither chat completions nor completions, the body is longer than [prompt.DefaultMaxBody], is not
 // understood, has a member twice or more than 256 of them, there are images, audio or files, several
 // prompts, or more than 16,384 messages.
@@ -106,9 +106,9 @@ func NewKey(path string, body []byte) (k Key, ok bool) {
 	return k, r.read()
 }
 
-// Of returns k as the key of what one source has told, such as the address of an engine: a [Memo] keeps the ids of
-// each apart, and does not believe one by the word of another. The zero source, of a new key, is one of them for
-// [Memo.Learn]; for [Memo.Tokens] it stands for all.
+// Of returns k as the key of the ids that one source reports, such as an engine by its address: a [Memo] keeps the
+// ids of each source apart, and does not believe one because of another. The zero source, of a new key, is one of
+// them for [Memo.Learn]; for [Memo.Tokens] it stands for all.
 func (k Key) Of(source string) Key {
 	k.source = source
 	return k
@@ -129,7 +129,7 @@ type keyReader struct {
 	k     *Key
 	sum   hash.Hash
 	parts []keyPart
-	// Where the value is that the turns are made of.
+	// The value that the turns are made of.
 	text    struct{ lo, hi int }
 	tools   bool
 	noTools bool // "tool_choice" is "none"
@@ -205,7 +205,7 @@ func (r *keyReader) other(name string, value []byte) {
 	case "tools":
 		r.tools = !null && string(value) != "[]"
 	case "tool_choice":
-		// All it changes otherwise is what may be generated.
+		// Otherwise it changes the output alone.
 		r.noTools = string(value) == `"none"`
 		r.parts = append(r.parts, keyPart{name, value})
 		return

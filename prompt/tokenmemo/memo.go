@@ -1,6 +1,6 @@
-// Package tokenmemo remembers the token ids of prompts as engines told them, for gateways that have no tokenizer of
-// their own: [NewKey] tells of a request what decides about its ids, [Reply] collects those that an engine returns, and
-// a [Memo] knows by them the ids of later prompts.
+// Package tokenmemo remembers the token ids of prompts as engines report them, for gateways that have no tokenizer of
+// their own: [NewKey] returns the parts of a request that decide about its ids, [Reply] collects the ids that an engine
+// returns, and a [Memo] answers later prompts with them.
 package tokenmemo
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Memo remembers the ids of prompts as engines told them, and knows by them
-// how later prompts begin. It is exact or silent:
+// Memo remembers the ids of prompts as engines reported them, and so
+// the ids with which later prompts begin. It is exact or silent:
 //
 //   - A request of an equal [Key] has the ids that were learned, as a whole.
 //   - A conversation that goes on begins with the ids up to the boundary of a turn
@@ -25,10 +25,10 @@ import (
 // in as far as the next prompt was seen to hold it in the same tokens.
 //
 // Nothing is known beyond a message with reasoning, which templates cut from past
-// turns. What each source told ([Key.Of]) is kept and believed apart: ids of one source that contradict each other
+// turns. The ids of each source ([Key.Of]) are kept and believed apart: ids of one source that contradict each other
 // under one setting (a template with a date in it) end all that is known of it from this source for
-// the time of Quarantine, and nothing of what others told. Where sources do not agree, the ids of most of them count,
-// and none where there is no majority.
+// the time of Quarantine, and nothing of other sources. If sources do not agree, the ids of most of them count,
+// and none if there is no majority.
 //
 // It is safe for concurrent use.
 type Memo struct {
@@ -63,8 +63,8 @@ type memoKey struct {
 	source string
 }
 
-// memoKind is what an entry is: all of a prompt, or how prompts begin in which a
-// user's message follows, or none. Templates treat what came before the last
+// memoKind is the kind of an entry: all of a prompt, or the beginning of prompts in which a
+// user's message follows, or none does. Templates treat what came before the last
 // user's message in another way than what follows it.
 type memoKind uint8
 
@@ -113,7 +113,7 @@ func New(c Config) (*Memo, error) {
 }
 
 // Tokens returns ids of the prompt of a request: all of them, or those it begins
-// with, or none. They are those that k's source told, or those that most sources told where k names none. They are
+// with, or none. They are those of k's source, or those on which most sources agree if k names none. They are
 // shared and must not be changed.
 func (m *Memo) Tokens(k Key) (ids []uint32, whole bool) {
 	if len(k.turns) == 0 {
@@ -137,7 +137,7 @@ func (m *Memo) Tokens(k Key) (ids []uint32, whole bool) {
 	return nil, false
 }
 
-// told returns the entry at a place that k's source told, or on which most of the sources agree; nil for none.
+// told returns the entry of k's source at a place, or the one on which most of the sources agree; nil for none.
 func (m *Memo) told(k *Key, at place) *memoEntry {
 	if k.source != "" {
 		if m.suspected(k.as(k.source)) {
@@ -172,8 +172,8 @@ func (m *Memo) told(k *Key, at place) *memoEntry {
 	return nil
 }
 
-// Learn takes the ids that k's source told of a request's prompt, and of its
-// output where that ended by itself and there was one choice; nil otherwise. They
+// Learn takes the ids that k's source reported for a request's prompt, and for its
+// output if that ended by itself and there was one choice; nil otherwise. They
 // are copied.
 func (m *Memo) Learn(k Key, prompt, output []uint32) {
 	if len(prompt) == 0 || len(k.turns) == 0 {
@@ -190,7 +190,7 @@ func (m *Memo) Learn(k Key, prompt, output []uint32) {
 	}
 }
 
-// learn reports whether the ids go with what is known.
+// learn reports whether the ids agree with those that are known.
 func (m *Memo) learn(k *Key, prompt, output []uint32) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

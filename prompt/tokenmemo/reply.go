@@ -19,9 +19,8 @@ const maxReplyIDs = 1 << 22
 // object or a stream of server-sent events. The zero Reply is ready to use,
 // for one reply; its methods are not safe for concurrent use.
 type Reply struct {
-	// Limit bounds the bytes that are held of a JSON reply, or of the data of one event of a stream;
-	// beyond it nothing is known of the reply. 0 and less:
-	// DefaultReply. It is set before the first Write.
+	// Limit bounds the bytes that are held of a JSON reply, or of the data of one event of a stream; beyond it
+	// nothing is known of the reply. 0 and less: DefaultReply. It is set before the first Write.
 	Limit int
 
 	form   replyForm
@@ -93,8 +92,8 @@ func (r *Reply) event(data []byte, whole bool) {
 	}
 }
 
-// Tokens returns the ids of the prompt, and those of the output where there was
-// one choice and it ended by itself, its last token included. They are nil where
+// Tokens returns the ids of the prompt, and those of the output if there was
+// one choice and it ended by itself, its last token included. They are nil if
 // they are not known with certainty; of a stream, too, that has not come to its
 // end.
 func (r *Reply) Tokens() (prompt, output []uint32) {
@@ -197,7 +196,7 @@ func (r *Reply) promptIDs(s *jsonscan.Scanner) {
 	r.prompt = ids
 }
 
-// ids reads an array of ids, nil where it is none.
+// ids reads an array of ids, nil if it is none.
 func (r *Reply) ids(s *jsonscan.Scanner) []uint32 {
 	if s.Peek() != '[' {
 		if !s.Null() {
