@@ -23,15 +23,15 @@ import (
 type exchange struct {
 	policy *Policy
 	prompt router.Prompt
-	body   []byte  // whole; nil where it was not read
-	rest   *unread // what is sent where body is nil
+	body   []byte  // whole; nil if it was not read
+	rest   *unread // sent if body is nil
 	broken error   // the client did not send all of its body
 	pool   reverseproxy.UpstreamPool
 	lease  *router.Lease // of the present attempt
 	tried  []string
 }
 
-// exchangeKey is where a request's context has its *exchange.
+// exchangeKey is the key of the *exchange in a request's context.
 type exchangeKey struct{}
 
 // begin reads the prompt and ties the exchange to the request, which is
@@ -48,8 +48,8 @@ func (p *Policy) begin(r *http.Request) *exchange {
 	return x
 }
 
-// read sets body, or rest where the body is too long, one too many or may not be
-// waited for, or broken.
+// read sets body; or rest, if the body is too long, exceeds the budget or must
+// not be waited for; or broken.
 func (x *exchange) read(r *http.Request) {
 	b := &x.policy.bodies
 	size := r.ContentLength
@@ -75,7 +75,7 @@ func (x *exchange) read(r *http.Request) {
 }
 
 // rewind makes r's body the whole one again. GetBody lets Go's own transport do the
-// same where it finds that an idle connection was closed.
+// same if an idle connection was closed.
 func (x *exchange) rewind(r *http.Request) {
 	switch {
 	case x.rest != nil:
@@ -86,14 +86,14 @@ func (x *exchange) rewind(r *http.Request) {
 	}
 }
 
-// route leases an upstream of pool, nil where none may be picked. It comes back to
-// those that were tried where no other is left: how often is Caddy's to say.
+// route leases an upstream of pool, nil if none may be picked. It returns to those
+// that were tried if no other is left: Caddy bounds the number of attempts.
 func (x *exchange) route(ctx context.Context, pool reverseproxy.UpstreamPool) *reverseproxy.Upstream {
 	if x.broken != nil && len(pool) > 0 {
 		return pool[0] // RoundTrip sends nothing
 	}
 	if x.lease != nil {
-		x.lease.Done(router.Outcome{Stage: router.Canceled}) // nothing, where RoundTrip saw how it ended
+		x.lease.Done(router.Outcome{Stage: router.Canceled}) // does nothing if RoundTrip saw the end
 		x.lease = nil
 	}
 	x.pool = pool
@@ -157,8 +157,9 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// blameClient ends a request whose body broke off. As an upstream's failure Caddy
-// would send it again and shun one upstream after the other.
+// blameClient ends a request with a body that broke off. As an upstream's
+// failure, Caddy would send it again and mark one upstream after the other as
+// failed.
 func (x *exchange) blameClient(req *http.Request) (*http.Response, error) {
 	status := 0
 	var handler caddyhttp.HandlerError
@@ -236,7 +237,7 @@ func (u *unread) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failed returns why the client's body broke off, nil where it did not.
+// failed returns the error of the client's body, nil if it did not break off.
 func (u *unread) failed() error {
 	if err := u.err.Load(); err != nil {
 		return *err
@@ -252,11 +253,10 @@ func (u *unread) Close() error {
 	return u.body.Close()
 }
 
-// budget is room for bodies, in bytes.
+// budget is the memory for bodies, in bytes.
 type budget struct{ free atomic.Int64 }
 
-// take reports whether n bytes could be taken; whoever takes them adds them to free
-// again.
+// take reports whether n bytes could be taken; the caller adds them to free again.
 func (b *budget) take(n int64) bool {
 	if b.free.Add(-n) >= 0 {
 		return true

@@ -24,7 +24,7 @@ type fleet struct {
 	targets []router.Target // of the Choose under way
 }
 
-// counts are what is in flight on one upstream. They are guarded by fleet.mu.
+// counts are the requests in flight on one upstream. They are guarded by fleet.mu.
 type counts struct {
 	id                string // the same string in every offer
 	inFlight, prefill int
@@ -75,8 +75,8 @@ func (f *fleet) offer(pool reverseproxy.UpstreamPool, weights map[string]float64
 			continue
 		}
 		c.offer = f.offers
-		// Caddy counts too, a little later than this fleet, and what other handlers
-		// send to the same address.
+		// Caddy counts too, a little later than this fleet, and includes requests
+		// of other handlers to the same address.
 		all := max(u.NumRequests(), c.inFlight)
 		t := router.Target{
 			ID:     c.id,
@@ -88,7 +88,7 @@ func (f *fleet) offer(pool reverseproxy.UpstreamPool, weights map[string]float64
 		case !u.Healthy():
 			t.State = router.Unhealthy
 		case u.MaxRequests > 0 && all >= u.MaxRequests:
-			t.State = router.Draining // finishes what it has and takes nothing new
+			t.State = router.Draining // finishes its requests and takes no new ones
 		}
 		f.targets = append(f.targets, t)
 	}
@@ -120,7 +120,7 @@ type flight struct {
 	done    bool
 }
 
-// FirstToken takes the prompt off what waits for prefill.
+// FirstToken subtracts the prompt from the tokens that wait for prefill.
 func (fl *flight) FirstToken() {
 	fl.fleet.mu.Lock()
 	defer fl.fleet.mu.Unlock()

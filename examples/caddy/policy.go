@@ -33,7 +33,7 @@ const (
 	DefaultMaxBodies = 1 << 30
 )
 
-// Caddy finds modules by what their packages register as they are loaded.
+// Caddy finds modules that their packages register when they are loaded.
 func init() {
 	caddy.RegisterModule(new(Policy))
 	caddy.RegisterModule(new(adminAPI))
@@ -57,7 +57,7 @@ type Policy struct {
 	MaxBodies int64 `json:"max_bodies,omitempty"`
 
 	state  *state
-	key    string // of state, "" where there is none
+	key    string // of state, "" if there is none
 	bodies budget
 	own    *reverseproxy.HTTPTransport // made here, so nobody else closes its connections
 }
@@ -80,8 +80,9 @@ func (*Policy) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision joins what policies of the same Strategy, those of the configuration
-// before a reload among them, have learned and have in flight.
+// Provision joins the state that policies of the same Strategy share, including
+// those of the configuration before a reload: learned prompts and requests in
+// flight.
 func (p *Policy) Provision(ctx caddy.Context) error {
 	if p.MaxBody == 0 {
 		p.MaxBody = DefaultMaxBody
@@ -116,9 +117,9 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// watch puts itself between the reverse_proxy that this policy is of and its
-// transport, which is where the end of each attempt is seen. The policy is loaded
-// after the transport, and before reverse_proxy uses it.
+// watch wraps the transport of this policy's reverse_proxy, which sees the end of
+// each attempt. The policy is loaded after the transport, and before
+// reverse_proxy uses it.
 func (p *Policy) watch(ctx caddy.Context) error {
 	var h *reverseproxy.Handler
 	for _, m := range ctx.Modules() {
@@ -144,7 +145,7 @@ func (p *Policy) watch(ctx caddy.Context) error {
 	return nil
 }
 
-// Cleanup leaves what was joined. The requests in flight keep it.
+// Cleanup leaves the shared state. The requests in flight keep it.
 func (p *Policy) Cleanup() error {
 	var err error
 	if p.own != nil {
@@ -160,7 +161,8 @@ func (p *Policy) Cleanup() error {
 }
 
 // Select chooses for a first attempt and, called again with the same request, for
-// those that follow: then it leaves out what was tried, as long as there is another.
+// later ones: then it excludes the upstreams that were tried, as long as there is
+// another.
 func (p *Policy) Select(pool reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
 	x, ok := r.Context().Value(exchangeKey{}).(*exchange)
 	if !ok {

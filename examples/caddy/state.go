@@ -18,8 +18,8 @@ import (
 // configurations: a reload makes the new one before it cleans up the old.
 var states = caddy.NewUsagePool()
 
-// state is what policies of one Strategy share: what was learned, what is in flight
-// and what became of it.
+// state is shared by policies of one Strategy: the learned prompts, the requests in
+// flight and the counts of outcomes.
 type state struct {
 	strategy string
 	fleet    fleet
@@ -72,11 +72,12 @@ type Status struct {
 	Finished uint64 `json:"finished"`
 	Failed   uint64 `json:"failed"`
 	Canceled uint64 `json:"canceled"`
-	// NoTarget are choices for which no upstream was to be had, Unread requests
-	// whose body was too long, or one too many, to be read for its prompt.
+	// NoTarget counts choices without an available upstream, Unread requests
+	// with a body that was too long, or exceeded the budget, to be read for its
+	// prompt.
 	NoTarget uint64 `json:"no_target"`
 	Unread   uint64 `json:"unread"`
-	// CachedBytes of LengthBytes were believed cached where prompts were sent.
+	// CachedBytes of LengthBytes were predicted to be cached at the chosen upstreams.
 	CachedBytes uint64 `json:"cached_bytes"`
 	LengthBytes uint64 `json:"length_bytes"`
 }
@@ -121,7 +122,7 @@ func (*adminAPI) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Routes says where it is.
+// Routes returns its path.
 func (*adminAPI) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{{
 		Pattern: "/warmroute/status",

@@ -75,7 +75,8 @@ func (s Strategy) build() (router.Strategy, error) {
 	return nil, fmt.Errorf("name: there is no %q", s.Name)
 }
 
-// fields are where options go: a *float64, an *int or a *time.Duration for each.
+// fields are the destinations of options: a *float64, an *int or a *time.Duration for
+// each.
 type fields map[string]any
 
 // set fills in c and makes the strategy.

@@ -31,17 +31,17 @@ type exchange struct {
 	header http.Header
 	hint   hint
 	body   []byte // of a FULL_DUPLEX_STREAMED request, until it goes on
-	held   int64  // what of Processor.bodies is ours
+	held   int64  // this exchange's part of Processor.bodies
 
 	routed bool
-	named  []string      // the endpoints that Envoy was told
+	named  []string      // the endpoints that were sent to Envoy
 	lease  *router.Lease // on the one that is believed to serve; nil: none was named
 	reply  reply
 }
 
-// end leaves nothing counted. Where the reply has not come to its end by now, the
-// client went away, or the endpoint broke off: Envoy does not say which, so
-// nobody is blamed.
+// end leaves nothing counted. If the reply has not ended by now, the client
+// disconnected or the endpoint broke off: Envoy does not say which, so no
+// endpoint is blamed.
 func (x *exchange) end() {
 	if x.lease != nil {
 		x.lease.Done(router.Outcome{Stage: router.Canceled, Status: x.reply.status})
@@ -77,7 +77,7 @@ func (x *exchange) handle(in *extproc.ProcessingRequest) ([]*extproc.ProcessingR
 		x.finish()
 		return one(responseTrailers()), nil
 	}
-	return nil, nil // what this version does not know needs no answer of ours
+	return nil, nil // an unknown message needs no answer
 }
 
 func (x *exchange) requestHeaders(h *extproc.HttpHeaders) ([]*extproc.ProcessingResponse, error) {
@@ -151,7 +151,7 @@ func (x *exchange) route(body []byte) ([]string, error) {
 	}
 	x.routed = true
 	r := x.p.router
-	// What is not understood is routed and counted all the same.
+	// A body that cannot be parsed is routed and counted as well.
 	p, _ := x.p.cfg.Parser.FromRequest(x.path, x.header, body)
 	x.header = nil
 	ctx := context.WithValue(x.ctx, hintKey{}, &x.hint)
@@ -205,9 +205,9 @@ func (x *exchange) responseHeaders(in *extproc.ProcessingRequest, h *extproc.Htt
 	}
 }
 
-// served moves the lease to the endpoint that replied, where Envoy says that it
-// is another one than the first. Those named before it have failed, unless
-// Envoy passed over them without trying.
+// served moves the lease to the endpoint that replied, if Envoy reports another
+// one than the first. Those named before it have failed, unless Envoy skipped
+// them.
 func (x *exchange) served(id string, attempts int) {
 	last := slices.Index(x.named, id)
 	if id == "" || last == 0 {

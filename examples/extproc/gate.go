@@ -13,13 +13,13 @@ import (
 var errSaturated = errors.New("every replica is full")
 
 // gate is the fleet as one request may use it: the subset that Envoy named, and
-// nothing where all of that is full.
+// nothing if all of it is full.
 type gate struct {
 	router.Fleet
 	maxLoad int
 }
 
-// hint is what a request's context tells its gate.
+// hint has the data that a request's context passes to its gate.
 type hint struct {
 	subset  map[string]bool // the endpoints that may be named; nil: all
 	explain bool            // the request itself has found its place

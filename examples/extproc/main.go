@@ -3,7 +3,7 @@
 //
 //	extproc -listen :9002 -target 10.0.0.1:8000 -target 10.0.0.2:8000=2
 //
-// See the README beside it for Envoy's part.
+// The README in this folder has Envoy's part.
 package main
 
 import (
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string) error {
 	var members []loadview.Member
 	fs := flag.NewFlagSet("extproc", flag.ContinueOnError)
 	listen := fs.String("listen", "127.0.0.1:9002", "`address` to listen on")
-	scrape := fs.Duration("scrape", 0, "how often to read each target's /metrics for what others sent it (0: never)")
+	scrape := fs.Duration("scrape", 0, "how often to read each target's /metrics for requests of others (0: never)")
 	grace := fs.Duration("grace", time.Minute, "most time for replies to finish after SIGTERM")
 	fs.Func("target", "`IP:port[=weight]` of a replica; give one for each", func(s string) error {
 		m, err := parseTarget(s)
@@ -57,9 +57,9 @@ func run(ctx context.Context, args []string) error {
 	})
 	fs.IntVar(&cfg.Endpoints, "endpoints", DefaultEndpoints, "endpoints named for a request and its retries; 1 for an ORIGINAL_DST cluster")
 	fs.IntVar(&cfg.MaxLoad, "max-load", 0, "requests at a replica from which on it is full; all full: 429 (0: never)")
-	fs.DurationVar(&cfg.RetryAfter, "retry-after", DefaultRetryAfter, "what a 429 asks for")
-	fs.BoolVar(&cfg.PassOn, "pass-on", false, "where no replica is ready, let Envoy's cluster choose instead of answering 503")
-	fs.BoolVar(&cfg.Options.FailOpen, "fail-open", false, "where no replica is ready, choose among all instead")
+	fs.DurationVar(&cfg.RetryAfter, "retry-after", DefaultRetryAfter, "the Retry-After of a 429")
+	fs.BoolVar(&cfg.PassOn, "pass-on", false, "if no replica is ready, let Envoy's cluster choose instead of answering 503")
+	fs.BoolVar(&cfg.Options.FailOpen, "fail-open", false, "if no replica is ready, choose among all instead")
 	fs.IntVar(&cfg.MaxBody, "max-body", DefaultMaxBody, "most `bytes` of one request body")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (p *Processor) Serve(ctx context.Context, ln net.Listener, grace time.Durat
 	cut := time.AfterFunc(grace, s.Stop)
 	s.GracefulStop()
 	cut.Stop()
-	if err := <-failed; !errors.Is(err, grpc.ErrServerStopped) { // it is where ctx was done at once
+	if err := <-failed; !errors.Is(err, grpc.ErrServerStopped) { // it is if ctx was done immediately
 		return err
 	}
 	return nil

@@ -105,7 +105,7 @@ func responseTrailers() *extproc.ProcessingResponse {
 		ResponseTrailers: &extproc.TrailersResponse{}}}
 }
 
-// refuse makes the answer to a client whose request goes nowhere because of err.
+// refuse returns the answer to a client if its request cannot be sent because of err.
 func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
 	status, after := http.StatusServiceUnavailable, time.Duration(0)
 	var none *router.NoTargetError
@@ -133,7 +133,7 @@ func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
 		}}}
 }
 
-// attribute returns one of the response_attributes, nil where Envoy sent none.
+// attribute returns one of the response_attributes, nil if Envoy sent none.
 func attribute(in *extproc.ProcessingRequest, key string) *structpb.Value {
 	for _, s := range in.GetAttributes() {
 		if v := s.GetFields()[key]; v != nil {
@@ -143,7 +143,7 @@ func attribute(in *extproc.ProcessingRequest, key string) *structpb.Value {
 	return nil
 }
 
-// endpoint returns the one that replied, "" where Envoy does not say.
+// endpoint returns the one that replied, "" if Envoy does not say.
 func endpoint(in *extproc.ProcessingRequest) string {
 	v := in.GetMetadataContext().GetFilterMetadata()[lbNamespace].GetFields()[servedKey].GetStringValue()
 	if v == "" {

@@ -22,10 +22,10 @@ const (
 	DefaultRetryAfter = time.Second
 )
 
-// Config is what New needs to know.
+// Config has the settings of New.
 type Config struct {
-	// Strategy chooses among the targets of Fleet, whose IDs are their addresses
-	// as Envoy has them: "10.0.0.1:8000", "[2001:db8::1]:8000". Both are required.
+	// Strategy chooses among the targets of Fleet. Their IDs are their addresses
+	// in Envoy's form: "10.0.0.1:8000", "[2001:db8::1]:8000". Both are required.
 	Strategy router.Strategy
 	Fleet    router.Fleet
 	// Options are the Router's. Its retries are not used: Envoy sends. With
@@ -39,9 +39,9 @@ type Config struct {
 	// type ORIGINAL_DST, which does not understand a list.
 	Endpoints int
 	// MaxLoad is the number of requests, in flight and queued, from which on a
-	// target of weight 1 is full. Where all Ready ones are, a request is answered
-	// with 429 and a Retry-After of RetryAfter (whole seconds, rounded up; 0 means
-	// DefaultRetryAfter). 0: none ever is.
+	// target of weight 1 is full. If all Ready ones are full, a request is
+	// answered with 429 and a Retry-After of RetryAfter (whole seconds, rounded
+	// up; 0 means DefaultRetryAfter). 0: none ever is.
 	MaxLoad    int
 	RetryAfter time.Duration
 	// PassOn lets a request for which no target is Ready go on without an endpoint,
@@ -49,8 +49,8 @@ type Config struct {
 	PassOn bool
 
 	// MaxBody is the longest request body in bytes; a longer one is answered with
-	// 413. MaxBodies bounds all bodies together whose requests have not ended, and
-	// MaxStreams these requests; what is beyond is answered with 503. 0 means the
+	// 413. MaxBodies bounds the bodies of all requests in flight together, and
+	// MaxStreams these requests; further ones are answered with 503. 0 means the
 	// defaults.
 	MaxBody, MaxStreams int
 	MaxBodies           int64

@@ -27,7 +27,7 @@ import (
 // Name is the default of Config.Name.
 const Name = "warmroute"
 
-// Config is what a Balancer needs.
+// Config has the settings of a Balancer.
 type Config struct {
 	// Name is the policy's name in gRPC's registry and in service configs; ""
 	// means Name.
@@ -43,7 +43,7 @@ type Config struct {
 }
 
 // Balancer builds the load-balancing policy of one ClientConn, and of one at a
-// time: it keeps what it knows while the ClientConn is idle. It is safe for
+// time. It keeps its state while the ClientConn is idle. It is safe for
 // concurrent use.
 type Balancer struct {
 	cfg    Config
@@ -67,11 +67,11 @@ func New(cfg Config) (*Balancer, error) {
 	return b, nil
 }
 
-// DialOptions returns what a ClientConn needs beside the registered Balancer: a
-// service config that names it and sends an RPC again, up to twice, where a server
-// was not available; interceptors that give each RPC its prompt; and a stats
-// handler that sees the first message of a reply. It replaces the default service
-// config; a resolver's own one wins.
+// DialOptions returns the options that a ClientConn needs for the registered
+// Balancer: a service config that names it and sends an RPC again, up to twice, if
+// a server was not available; interceptors that give each RPC its prompt; and a
+// stats handler that sees the first message of a reply. It replaces the default
+// service config; a resolver's own one wins.
 func (b *Balancer) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [{%q: {}}], "methodConfig": [{"name": [{}], "retryPolicy": {
@@ -146,7 +146,7 @@ func (w *watcher) NewSubConn(addrs []resolver.Address, o balancer.NewSubConnOpti
 		}
 		tell(s)
 	}
-	//lint:ignore SA1019 what is deprecated is more than one address for each, and base gives one
+	//lint:ignore SA1019 only several addresses for each are deprecated, and base gives one
 	sc, err := w.ClientConn.NewSubConn(addrs, o)
 	if err == nil {
 		w.conns[id] = sc
@@ -165,7 +165,7 @@ type picker struct {
 	ready map[string]balancer.SubConn // by address
 }
 
-// pickers is what base builds its picker with, at each change.
+// pickers builds base's picker at each change.
 type pickers struct{ *Balancer }
 
 // Build is called by base.
@@ -200,9 +200,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{SubConn: sc, Done: func(d balancer.DoneInfo) { c.done(info.Ctx, lease, d) }}, nil
 }
 
-// none says what an RPC for which there is no target does: it waits for the next
-// picker where one is on its way, because connections were lost, and ends where
-// time alone would help, of which gRPC would not be told.
+// none returns the error of an RPC without a target. The RPC waits for the next
+// picker if one follows, because connections were lost. It ends if only time
+// would help, because gRPC would not learn of it.
 func (p *picker) none(err error) error {
 	for _, m := range p.cfg.Fleet.Snapshot() {
 		if p.ready[m.Target.ID] != nil && m.Target.State != router.Unhealthy {
@@ -212,8 +212,7 @@ func (p *picker) none(err error) error {
 	return balancer.ErrNoSubConnAvailable
 }
 
-// unsent is the outcome of an RPC for which a target was chosen whose connection
-// was gone.
+// unsent is the outcome of an RPC for a chosen target with a lost connection.
 var unsent = router.Outcome{NotSent: true, Err: balancer.ErrNoSubConnAvailable}
 
 // outcome translates how an RPC ended. Codes of the caller's own making are 4xx.

@@ -19,7 +19,7 @@ type (
 	promptKey struct{}
 )
 
-// WithPrompt returns a context whose RPCs have this prompt.
+// WithPrompt returns a context for RPCs with this prompt.
 func WithPrompt(ctx context.Context, p router.Prompt) context.Context {
 	return context.WithValue(ctx, promptKey{}, p)
 }
@@ -71,7 +71,8 @@ func (b *Balancer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 }
 
 // route leases a target for the next attempt: one that has not failed this RPC
-// yet or, where there is none, any. How often is gRPC's retry policy's to say.
+// yet or, if there is none, any. gRPC's retry policy bounds the number of
+// attempts.
 func (c *call) route(ctx context.Context, r *router.Router) (*router.Lease, error) {
 	c.mu.Lock()
 	tried := slices.Clone(c.tried)
@@ -99,7 +100,8 @@ func (c *call) done(ctx context.Context, lease *router.Lease, d balancer.DoneInf
 	lease.Done(o)
 }
 
-// firstMessage sees the first message of a reply, of which a picker is not told.
+// firstMessage sees the first message of a reply, which gRPC does not report to a
+// picker.
 type firstMessage struct{}
 
 func (firstMessage) HandleRPC(ctx context.Context, s stats.RPCStats) {

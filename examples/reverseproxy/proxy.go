@@ -13,15 +13,15 @@ import (
 )
 
 // transport is the Transport of a httputil.ReverseProxy. It sends each request to
-// the replica that can answer soonest, and to another one where that fails before
+// the replica that can answer soonest, and to another one if that fails before
 // the first byte of its reply.
 type transport struct {
 	*router.Router                   // Target.Ref is the replica's *url.URL
 	next           http.RoundTripper // sends
 }
 
-// RoundTrip is one request with all its attempts. Its Body is not nil. Where it
-// does not return, the end of the request's context settles the lease.
+// RoundTrip sends one request, with all its attempts. Its Body is not nil. If
+// it does not return, the end of the request's context settles the lease.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {

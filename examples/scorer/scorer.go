@@ -19,11 +19,11 @@ type Config struct {
 	// Strategy gives the scores. It is required, and a router.Explainer, as all of
 	// the library's own strategies are.
 	Strategy router.Strategy
-	// MaxAge is for a scheduler that is not always told how a request ended: a
-	// Choice that is older than that is taken for Canceled, when the Plugin is next
-	// asked. Its prompt stays known, and it is no longer counted as in flight. The
-	// scheduler's own bound of a request's time is a good value. 0: a Choice counts
-	// until Ended, for ever if that is never called.
+	// MaxAge is for a scheduler that does not always learn how a request ended: an
+	// older Choice is settled as Canceled at the next call of the Plugin. Its
+	// prompt stays known, and it is no longer counted as in flight. The scheduler's
+	// own bound of a request's time is a good value. 0: a Choice counts until
+	// Ended, for ever if that is never called.
 	MaxAge time.Duration
 }
 
@@ -96,9 +96,10 @@ type Choice struct {
 	open  *list.Element // in Plugin.open; nil: it is not there. Plugin.mu guards it.
 }
 
-// Chosen records that the request goes to endpoint, whoever voted for it,
-// and from now on the strategy counts on the prompt being cached there. Call it
-// once, before the next request is scored; keep the Choice with the request.
+// Chosen records that the request is sent to endpoint, even if other scorers
+// voted for it. From now on the strategy predicts the prompt to be cached
+// there. Call it once, before the next request is scored; keep the Choice with
+// the request.
 func (p *Plugin) Chosen(ctx context.Context, pr router.Prompt, endpoint router.Target) *Choice {
 	p.expire()
 	endpoint.State = router.Ready // it is chosen

@@ -29,21 +29,21 @@ type doneRequest struct {
 type doneReply struct {
 	Settled bool       `json:"settled"`
 	Next    *pickReply `json:"next,omitempty"`
-	// Why says why there is no Next, where one was asked for.
+	// Why is the reason if there is no Next although one was requested.
 	Why string `json:"why,omitempty"`
 }
 
-// stages are what callers may say; "" is derived.
+// stages are the values that callers may send; "" is derived.
 var stages = map[string]router.Stage{
 	"": 0, "first_token": router.FirstToken, "finished": router.Finished, "failed": router.Failed, "canceled": router.Canceled,
 }
 
-// callerError is what a caller says went wrong.
+// callerError is an error that a caller reported.
 type callerError string
 
 func (e callerError) Error() string { return string(e) }
 
-// maxRetryAfter bounds what an engine may have asked for: a day.
+// maxRetryAfter bounds the Retry-After of an engine: a day.
 const maxRetryAfter = 24 * 60 * 60 * 1000
 
 func (in *doneRequest) outcome() (router.Outcome, error) {

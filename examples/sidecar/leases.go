@@ -38,8 +38,8 @@ type held struct {
 	cancel   context.CancelFunc // of the lease's context
 }
 
-// rememberExpired is how many of the leases that expired are told from those that
-// never were.
+// rememberExpired is the number of expired leases that are distinguished from
+// unknown ones.
 const rememberExpired = 4096
 
 func (s *leases) init(max int, log *slog.Logger) {
@@ -54,8 +54,7 @@ var (
 	errFull    = unavailable("too_many_leases", "too many leases are open", 0)
 )
 
-// reserve counts a lease that is to come, if there is room; release takes that
-// back.
+// reserve counts a future lease if the bound allows it; release reverts it.
 func (s *leases) reserve() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +74,7 @@ func (s *leases) release() {
 	s.count--
 }
 
-// keep takes a lease whose place is reserved, and names it. cancel is called when
+// keep stores a lease with a reserved place, and names it. cancel is called when
 // it has ended.
 func (s *leases) keep(l *router.Lease, cancel context.CancelFunc, deadline time.Duration) (string, error) {
 	id := rand.Text()
@@ -109,7 +108,7 @@ func (s *leases) find(id string) (*held, error) {
 	return nil, &failure{status: http.StatusNotFound, code: "no_such_lease", message: "no such lease is open"}
 }
 
-// take removes an open lease, whose place stays reserved until release.
+// take removes an open lease. Its place stays reserved until release.
 func (s *leases) take(id string) (*held, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +135,7 @@ func (h *held) settle(o router.Outcome) {
 	h.cancel()
 }
 
-// expire ends a lease whose deadline has passed.
+// expire ends a lease after its deadline.
 func (s *leases) expire(id string) {
 	s.mu.Lock()
 	h := s.open[id]

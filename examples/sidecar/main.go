@@ -1,6 +1,6 @@
-// Command sidecar is the library for gateways that are not written in Go: a small
-// service over HTTP and a Unix socket that says where a prompt is to go, and is
-// told how it ended.
+// Command sidecar serves the library to gateways that are not written in Go, over
+// HTTP and a Unix socket: it picks the replica for a prompt, and the gateway
+// reports the end of the request.
 //
 //	sidecar -socket /run/warmroute.sock http://vllm-1:8000 http://vllm-2:8000
 package main
@@ -24,8 +24,8 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:8090", "address to serve on; none where empty")
-	socket := flag.String("socket", "", "path of a Unix socket to serve on; none where empty")
+	listen := flag.String("listen", "127.0.0.1:8090", "address to serve on; none if empty")
+	socket := flag.String("socket", "", "path of a Unix socket to serve on; none if empty")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: sidecar [flags] target-url...")
 		flag.PrintDefaults()

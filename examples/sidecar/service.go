@@ -22,10 +22,10 @@ import (
 //go:embed openapi.json
 var openapi []byte
 
-// Config is what a Service needs. The zero value of each field but Router and
-// Fleet is the documented default.
+// Config has the settings of a Service. The zero value of each field but Router
+// and Fleet is the documented default.
 type Config struct {
-	// Router chooses among the members of Fleet. Their IDs are what callers get.
+	// Router chooses among the members of Fleet. Callers receive their IDs.
 	Router *router.Router
 	Fleet  *loadview.View
 	// Parser makes prompts of the bodies that callers send.
@@ -40,11 +40,11 @@ type Config struct {
 	MaxBody     int64
 	MaxRequests int
 
-	// Deadline is that of a lease whose caller states none, MaxDeadline the
-	// longest that may be stated; 0 means 10 minutes and 1 hour.
+	// Deadline is the default deadline of a lease, MaxDeadline the longest that
+	// a caller may set; 0 means 10 minutes and 1 hour.
 	Deadline, MaxDeadline time.Duration
 
-	// Log is told of each lease that ended by its deadline; nil: it is not.
+	// Log receives each lease that ended by its deadline; nil: no logging.
 	Log *slog.Logger
 }
 
@@ -192,7 +192,7 @@ type pickRequest struct {
 	Path    string            `json:"path"`
 	Headers map[string]string `json:"headers"`
 	Body    json.RawMessage   `json:"body"`
-	// Prompt is what they would be read for.
+	// Prompt replaces them.
 	Prompt *struct {
 		Model   string   `json:"model"`
 		Adapter string   `json:"adapter"`
@@ -284,7 +284,7 @@ func (s *Service) prompt(in *pickRequest) (router.Prompt, error) {
 	for k, v := range in.Headers {
 		h.Set(k, v)
 	}
-	// What is not understood is routed and counted all the same.
+	// A body that cannot be parsed is routed and counted as well.
 	p, _ := s.cfg.Parser.FromRequest(cmp.Or(in.Path, "/v1/chat/completions"), h, in.Body)
 	return p, nil
 }

@@ -1,6 +1,6 @@
-// Command caddy is Caddy with the lb_policy warmroute, and with no more of Caddy's
-// own modules than a reverse proxy needs: what the tests run. Who wants the rest
-// imports Caddy's modules/standard in place of the four below, or uses xcaddy.
+// Command caddy is Caddy with the lb_policy warmroute, and with only those of
+// Caddy's own modules that a reverse proxy needs. The tests run it. For the rest,
+// import Caddy's modules/standard instead of the four below, or use xcaddy.
 package main
 
 import (
