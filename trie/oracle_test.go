@@ -86,6 +86,21 @@ func (o *oracle) match(scope, text, id string) int {
 	return best
 }
 
+func (o *oracle) shared(scope, text string, n int) int {
+	for k := len(text); k > 0; k-- {
+		count := 0
+		for _, e := range o.prompts {
+			if e.scope == scope && strings.HasPrefix(e.text, text[:k]) {
+				count++
+			}
+		}
+		if count >= n {
+			return k
+		}
+	}
+	return 0
+}
+
 func (o *oracle) warmed(id string) int {
 	n := 0
 	for _, e := range o.prompts {
@@ -267,6 +282,14 @@ func (o *oracle) compare(tb testing.TB, t *Trie, texts []string) {
 				if want := o.match(scope, text, id); got[i] != want {
 					tb.Fatalf("Match(%q, %q)[%s] = %d, want %d; prompts %v", scope, short(text), id, got[i], want, o.prompts)
 				}
+			}
+		}
+	}
+	if len(t.dead) == 0 { // else what is not swept yet counts
+		for i, text := range texts {
+			n := 1 + i%3
+			if got, want := t.Shared("m", text, n), o.shared("m", text, n); got != want {
+				tb.Fatalf("Shared(%q, %d) = %d, want %d; prompts %v", short(text), n, got, want, o.prompts)
 			}
 		}
 	}

@@ -11,10 +11,10 @@ import (
 // grain in which that is told: gateways know nearly, not exactly, the same.
 const leadBytes = 1024
 
-// level is the cost up to which targets count as equal, 0 where Config.Agree has
-// no say: the prompt is warm somewhere, or empty.
+// level returns the cost up to which targets count as equal. It is 0 if Config.Agree does not decide: a Ready target
+// holds a tenth of the prompt, or the prompt is empty.
 func (s *Strategy) level(v *view, targets []router.Target) float64 {
-	if s.cfg.Agree == 0 || v.ready < 2 || v.size == 0 || !v.cold() {
+	if s.cfg.Agree == 0 || v.ready < 2 || v.size == 0 || 10*v.best >= v.size {
 		return 0
 	}
 	least := math.Inf(1)
@@ -26,7 +26,7 @@ func (s *Strategy) level(v *view, targets []router.Target) float64 {
 	return least * (1 + s.cfg.Agree)
 }
 
-// known is how many leading bytes of p some Ready target holds.
+// known returns how many leading bytes of p some Ready target holds.
 func (v *view) known(p *router.Prompt) int {
 	switch {
 	case !v.tokens:

@@ -3,50 +3,61 @@ package leastwork
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/strategy"
 )
 
 // Explain lists the targets by cost, the least first. The score is the least cost
-// divided by the target's. Where Config.Agree takes costs for equal, so does it.
+// divided by the target's. Costs that Config.Agree takes for equal are equal here too.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
-	v := s.look(&p, targets, new(room))
-	level := s.level(&v, targets)
-	from := len(dst)
-	dst = strategy.Candidates(&p, targets, dst)
-	cs := dst[from:]
-	cost := make(map[string]float64, len(cs))
-	reason := make(map[string]router.Reason, len(cs))
-	for i := range cs {
-		cs[i].Cached, cs[i].Length, cs[i].Unit = v.units(v.held[i]), v.units(v.size), v.unit()
-		cost[targets[i].ID] = max(s.cost(&v, targets, i), level)
-		reason[targets[i].ID] = v.reason(i)
+	v := s.look(&p, targets, new(scratch))
+	at := make([]int, len(targets))
+	ranks := make([]rank, len(targets))
+	for i := range at {
+		at[i], ranks[i] = i, s.rank(&v, targets, i)
 	}
-	strategy.Sort(cs, func(a, b *router.Candidate) int {
-		c := cmp.Compare(cost[a.Target.ID], cost[b.Target.ID])
-		if c == 0 && level == 0 {
-			c = cmp.Compare(b.Cached, a.Cached)
-		}
-		return c
-	})
-	for i := range cs[:v.ready] {
-		c := &cs[i]
-		least, mine := cost[cs[0].Target.ID], cost[c.Target.ID]
-		c.Score = 1
-		if mine > 0 {
-			c.Score = min(least/mine, 1)
-		}
+	ready := func(i int) bool { return targets[i].State == router.Ready }
+	slices.SortStableFunc(at, func(a, b int) int {
 		switch {
-		case i == 0:
-			c.Reason = reason[c.Target.ID]
-		case mine == least && (level > 0 || c.Cached == cs[0].Cached):
-			c.Reason = router.ReasonTied
-		case c.Cached < cs[0].Cached:
-			c.Reason = router.ReasonColder
-		default:
-			c.Reason = router.ReasonBusier
+		case ready(a) && ready(b):
+			return cmp.Or(ranks[a].compare(&ranks[b]), cmp.Compare(targets[a].ID, targets[b].ID))
+		case ready(a):
+			return -1
+		case ready(b):
+			return 1
 		}
+		return cmp.Compare(targets[a].ID, targets[b].ID)
+	})
+	for n, i := range at {
+		c := router.Candidate{
+			Target: targets[i], Cached: v.units(v.held[i]), Length: v.units(v.size), Unit: v.unit(),
+			Reason: router.ReasonOf(targets[i].State),
+		}
+		if ready(i) {
+			c.Score = 1
+			if cost := ranks[i].cost; cost > 0 {
+				c.Score = min(ranks[at[0]].cost/cost, 1)
+			}
+			c.Reason = v.passedOver(&ranks[at[0]], &ranks[i])
+			if n == 0 {
+				c.Reason = v.reason(i)
+			}
+		}
+		dst = append(dst, c)
 	}
 	return dst
+}
+
+// passedOver returns why the target of rank r is not the one to take, whose rank is taken.
+func (v *view) passedOver(taken, r *rank) router.Reason {
+	switch {
+	case taken.compare(r) == 0:
+		return router.ReasonTied
+	case r.worth > taken.worth: // both are negative
+		return router.ReasonColder
+	case r.cost > taken.cost:
+		return router.ReasonBusier
+	}
+	return router.ReasonMoreWarmed
 }

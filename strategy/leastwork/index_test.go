@@ -14,6 +14,8 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/kvtest"
+	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/internal/worthtest"
 	"github.com/warmroute/router/routertest"
 	"github.com/warmroute/router/strategy/leastwork"
 )
@@ -97,6 +99,43 @@ func (n *resident) uncached(p router.Prompt, ts []router.Target, now time.Time) 
 	return out, exact
 }
 
+// counts is what of uncached counts for the choice.
+func (n *resident) counts(p router.Prompt, ts []router.Target, uncached []float64, exact bool) []float64 {
+	key, size := p.Text, len(p.Text)
+	if key == "" {
+		key, size = "ids "+textcache.TokenBytes(p.Tokens), len(p.Tokens) // never the beginning of a text
+	}
+	unit := 1.0
+	if exact || p.Text == "" {
+		size = len(p.Tokens)
+	} else {
+		unit = 4
+	}
+	if !exact && p.Text == "" {
+		size *= textcache.TokenSize
+		unit = float64(textcache.TokenSize)
+	}
+	sent := make(map[string][]string)
+	for id, all := range n.sent {
+		for _, s := range all {
+			if k := s.text; k != "" {
+				sent[id] = append(sent[id], k)
+			} else {
+				sent[id] = append(sent[id], "ids "+textcache.TokenBytes(s.tokens))
+			}
+		}
+	}
+	held := make([]int, len(ts))
+	for i := range held {
+		held[i] = size - int(math.Round(uncached[i]*unit))
+	}
+	out := make([]float64, len(ts))
+	for i, w := range worthtest.Worth(sent, nil, key, ts, held, size, exact) {
+		out[i] = float64(size-w) / unit
+	}
+	return out
+}
+
 // TestRuleWithIndex plays random histories of engines, some of which cannot be
 // trusted, of requests and of a clock, and holds each Pick, and Explain, to the
 // rule. No request is in flight, so work is what the targets say.
@@ -151,6 +190,7 @@ func TestRuleWithIndex(t *testing.T) {
 			}
 			p := prompt()
 			uncached, exact := n.uncached(p, targets, now)
+			counts := n.counts(p, targets, uncached, exact)
 			costs := make([]float64, len(targets))
 			least := math.Inf(1)
 			for i, x := range targets {
@@ -160,7 +200,7 @@ func TestRuleWithIndex(t *testing.T) {
 				}
 				costs[i] = math.Inf(1)
 				if x.State == router.Ready {
-					costs[i] = (float64(x.Load.Prefill) + 5*uncached[i]) / w
+					costs[i] = (float64(x.Load.Prefill) + 5*counts[i]) / w
 					least = min(least, costs[i])
 				}
 			}

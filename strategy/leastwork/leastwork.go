@@ -4,6 +4,7 @@
 package leastwork
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -33,8 +34,15 @@ const Name = "least_work"
 // queued ones and where it sent none, anywhere) times their number. As long as no
 // length is known, a request costs RequestTokens. A target of unknown load has
 // the mean work of the others. Of equal costs the one that holds most of the prompt
-// is taken, then each with equal chances; what counts as equal for a cold prompt is
-// Config.Agree's to say.
+// is taken, then the one with the fewest recorded prompts for its Weight, then each
+// with equal chances. Config.Agree decides which costs are equal for a cold prompt.
+//
+// So that an idle fleet spreads, what a target was sent counts by these rules: less
+// than a tenth of the prompt is nothing; an estimate is rounded down to 50ths of the
+// prompt; and if a target has more than 8 recorded prompts and half again as many as
+// the one with the fewest, a beginning that 32 or more recorded prompts have counts
+// there as much as elsewhere. A common system prompt is thus computed once on each
+// target, and a conversation stays.
 //
 // There is no threshold: a hot prefix spills by itself when the queue at its
 // target costs more than computing it anew, and a slow target, which keeps its
@@ -51,7 +59,7 @@ type Strategy struct {
 	cache    *textcache.Cache
 	tokens   *tokencache.Cache
 	contexts contexts
-	scratch  sync.Pool // of *room
+	scratch  sync.Pool // of *scratch
 }
 
 var (
@@ -69,36 +77,43 @@ func New(c Config) (*Strategy, error) {
 		return nil, err
 	}
 	s := &Strategy{cfg: c, cache: text, tokens: tokens}
-	s.scratch.New = func() any { return new(room) }
+	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
 
 // Stats returns the size of what is remembered of what was sent.
 func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
 
-// room is what a Pick needs of memory.
-type room struct {
+// scratch is the memory of one look at the targets.
+type scratch struct {
 	textcache.Targets
 	exact    tokencache.Targets
+	worth    []int
 	inFlight []*inFlight // shared
 }
 
-// view is what one look at the targets tells.
+// view is the result of one look at the targets.
 type view struct {
-	*room
+	*scratch
 	key     textcache.Key
 	tokens  bool  // sizes are tokens, by the Index; else bytes of the trie
 	size    int   // of the whole prompt
 	held    []int // of it, by target
 	ready   int
 	best    int     // the most that a Ready target holds
-	request float64 // what a request costs whose target says no better
+	most    int     // the most of it that counts for the choice
+	level   float64 // costs up to it count as equal
+	request float64 // what a request costs unless more is known of its target
 	mean    float64 // work of a Ready target whose load is known, for each unit of Weight
 }
 
-func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view {
-	v := view{room: r, key: textcache.KeyOf(p), request: s.cfg.RequestTokens}
+func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *scratch) view {
+	v := view{scratch: r, key: textcache.KeyOf(p), request: s.cfg.RequestTokens}
 	s.lookCached(&v, p, targets)
+	s.cache.LookWarmed(&r.Targets)
+	r.worth = s.cache.Worth(&textcache.Prompt{
+		Key: &v.key, Held: v.held, Warmed: r.Warmed, Size: v.size, Exact: v.tokens,
+	}, targets, r.worth)
 	r.inFlight = s.contexts.find(r.IDs)
 	var requests, tokens int64
 	for i := range targets {
@@ -107,6 +122,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view
 		}
 		v.ready++
 		v.best = max(v.best, v.held[i])
+		v.most = max(v.most, v.worth[i])
 		if f := r.inFlight[i]; f != nil {
 			requests += f.requests.Load()
 			tokens += f.tokens.Load()
@@ -126,6 +142,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *room) view
 	if known > 0 {
 		v.mean = sum.Float() / float64(known)
 	}
+	v.level = s.level(&v, targets)
 	return v
 }
 
@@ -186,37 +203,52 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	if t.Load.Known {
 		work = s.work(v, t, i)
 	}
-	return work + s.cfg.MissWeight*v.asTokens(v.size-v.held[i])/strategy.Weight(t)
+	return work + s.cfg.MissWeight*v.asTokens(v.size-v.worth[i])/strategy.Weight(t)
 }
 
-// Pick chooses a target. It draws one random number a call where a target is
-// Ready, and allocates the Memo alone.
+// rank is compared field by field: less is better.
+type rank struct {
+	cost   float64
+	worth  int // negative
+	warmed float64
+}
+
+func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
+	r := rank{cost: max(s.cost(v, targets, i), v.level)}
+	if v.level == 0 && v.size > 0 { // else they count as equal, whatever they hold
+		r.worth, r.warmed = -v.worth[i], textcache.WarmedByWeight(v.Warmed, targets, i)
+	}
+	return r
+}
+
+func (r *rank) compare(o *rank) int {
+	return cmp.Or(cmp.Compare(r.cost, o.cost), cmp.Compare(r.worth, o.worth), cmp.Compare(r.warmed, o.warmed))
+}
+
+// Pick chooses a target. It draws one random number a call if a target is Ready, and
+// allocates the Memo alone.
 func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	r := s.scratch.Get().(*room)
+	r := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(r)
 	v := s.look(&p, targets, r)
 	if v.ready == 0 {
 		return router.Decision{}, strategy.NoTarget(targets)
 	}
 	tie := strategy.Tie{Seed: s.cfg.Rand()}
-	level := s.level(&v, targets)
-	if level > 0 {
+	if v.level > 0 {
 		tie.Seed = leading(&p, v.known(&p))
 	}
-	least, most := math.Inf(1), 0
+	least := rank{cost: math.Inf(1)}
 	for i := range targets {
 		if targets[i].State != router.Ready {
 			continue
 		}
-		c, held := max(s.cost(&v, targets, i), level), v.held[i]
-		if level > 0 {
-			held = 0 // taken for equal, whatever they hold
-		}
-		switch {
-		case c < least || c == least && held > most:
-			least, most = c, held
+		r := s.rank(&v, targets, i)
+		switch c := r.compare(&least); {
+		case c < 0:
+			least = r
 			tie.Better(i)
-		case c == least && held == most:
+		case c == 0:
 			tie.Equal(i, targets)
 		}
 	}
@@ -232,11 +264,10 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 	}, nil
 }
 
-// cold says that no Ready target holds a tenth of the prompt.
-func (v *view) cold() bool { return 10*v.best < v.size }
+// cold reports whether nothing that a Ready target holds counts.
+func (v *view) cold() bool { return v.most == 0 }
 
-// reason is why targets[i] was chosen. What less than a tenth of the prompt says
-// is not worth a name.
+// reason returns why targets[i] was chosen.
 func (v *view) reason(i int) router.Reason {
 	switch {
 	case v.ready == 1:
@@ -245,7 +276,7 @@ func (v *view) reason(i int) router.Reason {
 		return router.ReasonEmpty
 	case v.cold():
 		return router.ReasonCold
-	case v.held[i] < v.best:
+	case v.worth[i] < v.most:
 		return router.ReasonSpill
 	}
 	return router.ReasonWarm

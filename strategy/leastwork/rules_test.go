@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/worthtest"
 	"github.com/warmroute/router/strategy/leastwork"
 )
 
@@ -74,21 +75,24 @@ func (f *fleet) costs(p router.Prompt, targets []router.Target) []float64 {
 	for _, w := range works {
 		average += w / float64(len(works))
 	}
+	held := make([]int, len(targets))
+	for i, t := range targets {
+		for _, s := range f.sent[t.ID] {
+			held[i] = max(held[i], commonPrefix(s, p.Text))
+		}
+	}
+	held = worthtest.Worth(f.sent, nil, p.Text, targets, held, len(p.Text), false)
 	costs := make([]float64, len(targets))
 	for i, t := range targets {
 		costs[i] = math.Inf(1)
 		if t.State != router.Ready {
 			continue
 		}
-		cached := 0
-		for _, s := range f.sent[t.ID] {
-			cached = max(cached, commonPrefix(s, p.Text))
-		}
 		w := average
 		if t.Load.Known {
 			w = work(t)
 		}
-		costs[i] = w + 5*float64(len(p.Text)-cached)/4/weight(t)
+		costs[i] = w + 5*float64(len(p.Text)-held[i])/4/weight(t)
 	}
 	return costs
 }

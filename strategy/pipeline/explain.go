@@ -81,8 +81,10 @@ func (s *Strategy) passedOver(r *room, taken, i int) router.Reason {
 		return router.ReasonOverloaded
 	case s.compare(r, taken, i) == 0:
 		return router.ReasonTied
-	case r.sums[taken] == r.sums[i]:
+	case r.sums[taken] == r.sums[i] && r.offer.worth[taken] != r.offer.worth[i]:
 		return router.ReasonColder
+	case r.sums[taken] == r.sums[i]:
+		return router.ReasonMoreWarmed
 	}
 	// The scorer that took it the farthest from the one to take.
 	most, name := 0.0, ""

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/worthtest"
 )
 
 // naive is the strategy written down sentence by sentence: lists that are
@@ -199,6 +200,8 @@ func (n *naive) cached(p router.Prompt, id string) int {
 type fact struct {
 	t          router.Target
 	cached     int
+	worth      int
+	warmed     float64
 	load       float64
 	overloaded bool
 	parts      []float64
@@ -246,8 +249,8 @@ func (n *naive) judge(p router.Prompt, targets []router.Target) verdict {
 			least, sum, known = min(least, f.load), sum+f.load, known+1
 		}
 		v.candidates = append(v.candidates, f)
-		v.most = max(v.most, f.cached)
 	}
+	n.weigh(p, &v)
 	if b := n.bound(p); b != nil && p.Session != "" && n.ttl > 0 {
 		v.home, v.bound = b.id, true
 	}
@@ -269,7 +272,7 @@ func (n *naive) judge(p router.Prompt, targets []router.Target) verdict {
 		own = min(max(own, 0), 1)
 		share := 0.0
 		if v.length > 0 {
-			share = float64(f.cached) / float64(v.length)
+			share = float64(f.worth) / float64(v.length)
 		}
 		total := 0.0
 		for _, x := range [][2]float64{
@@ -286,6 +289,37 @@ func (n *naive) judge(p router.Prompt, targets []router.Target) verdict {
 	return v
 }
 
+// weigh says how much of what the candidates hold counts, and how many prompts are recorded for them.
+func (n *naive) weigh(p router.Prompt, v *verdict) {
+	sent := make(map[string][]string)
+	for _, r := range n.sent {
+		if r.recorded && r.p.Scope() == p.Scope() {
+			sent[r.id] = append(sent[r.id], r.text)
+		}
+	}
+	recorded := func(id string) int {
+		all := make(map[[2]string]bool)
+		for _, r := range n.sent {
+			if r.recorded && r.id == id && r.text != "" {
+				all[[2]string{r.p.Scope(), r.text}] = true
+			}
+		}
+		return len(all)
+	}
+	var ts []router.Target
+	var held []int
+	for i, f := range v.candidates {
+		ts, held = append(ts, f.t), append(held, f.cached)
+		if n.affinity >= 0 && v.length > 0 {
+			v.candidates[i].warmed = worthtest.Warmed(sent, recorded, f.t)
+		}
+	}
+	for i, w := range worthtest.Worth(sent, recorded, p.Text, ts, held, v.length, false) {
+		v.candidates[i].worth = w
+		v.most = max(v.most, w)
+	}
+}
+
 func (v *verdict) fact(id string) *fact {
 	i := slices.IndexFunc(v.candidates, func(f fact) bool { return f.t.ID == id })
 	if i < 0 {
@@ -296,12 +330,15 @@ func (v *verdict) fact(id string) *fact {
 
 const rounding = 1e-9
 
-// mayTake: the session's target, else one that no other one's score beats.
+// mayTake: the session's target, else one that no other one's score beats, of several that are alike the one with the
+// fewest recorded prompts.
 func (v *verdict) mayTake(f *fact) bool {
 	if v.pin {
 		return f.t.ID == v.home
 	}
-	return !slices.ContainsFunc(v.candidates, func(o fact) bool { return o.score > f.score+rounding })
+	return !slices.ContainsFunc(v.candidates, func(o fact) bool {
+		return o.score > f.score+rounding || slices.Equal(o.parts, f.parts) && o.worth == f.worth && o.warmed < f.warmed
+	})
 }
 
 func (n *naive) reason(v *verdict, f *fact) router.Reason {
@@ -316,9 +353,9 @@ func (n *naive) reason(v *verdict, f *fact) router.Reason {
 		return "best_score"
 	case v.length == 0:
 		return "empty_prompt"
-	case v.most == 0 || 10*v.most < v.length:
+	case v.most == 0:
 		return "cold"
-	case f.cached < v.most:
+	case f.worth < v.most:
 		return "spill"
 	}
 	return "warm"

@@ -219,7 +219,7 @@ func (g *game) compare(p router.Prompt, ts []router.Target) (router.Decision, bo
 			first = d
 			g.seen[d.Reason]++
 			for _, o := range v.candidates {
-				if !v.pin && slices.Equal(o.parts, f.parts) && o.cached == f.cached && len(o.parts) > 0 {
+				if !v.pin && slices.Equal(o.parts, f.parts) && o.worth == f.worth && o.warmed == f.warmed && len(o.parts) > 0 {
 					missing[o.t.ID] = true
 				}
 			}

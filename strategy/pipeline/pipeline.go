@@ -11,8 +11,10 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/warmroute/router"
@@ -43,9 +45,9 @@ const (
 //     It is not forgotten for that: only when another target has shown the first
 //     token of a reply does the session move there, and a failure of its target
 //     releases it at once.
-//  3. Otherwise the greatest weighted sum of the scores wins; among equal ones,
-//     where affinity is on, the target that holds most of the prompt; among
-//     those, a random one.
+//  3. Otherwise the greatest weighted sum of the scores wins; among equal ones, if
+//     affinity is on, the target that holds most of the prompt, then the one with
+//     the fewest recorded prompts for its Weight; among those, a random one.
 //
 // With the defaults,
 //
@@ -54,6 +56,12 @@ const (
 // where d is the load beyond the least one, and a load is (InFlight + Queued) /
 // (Weight / the smallest Weight). A target of unknown load has the mean of those
 // known.
+//
+// So that an idle fleet spreads, Cached counts here by these rules: less than a
+// tenth of the prompt is nothing; it is rounded down to 50ths of the prompt; and if a
+// target has more than 8 recorded prompts and half again as many as the one with the
+// fewest, a beginning that 32 or more recorded prompts have counts there as much as
+// elsewhere. Offer.Cached is as it was sent.
 //
 // A prompt is recorded when it is sent, so the next Pick sees it, and taken back
 // where the request fails before its first token. A Strategy is safe for
@@ -174,15 +182,18 @@ func (s *Strategy) choose(ctx context.Context, r *room) int {
 	return tie.Best()
 }
 
-// compare is above 0 where candidate i is better than j.
+// compare is above 0 if candidate i is better than j.
 func (s *Strategy) compare(r *room, i, j int) int {
-	switch {
-	case r.sums[i] != r.sums[j]:
+	o := &r.offer
+	if r.sums[i] != r.sums[j] {
 		return sign(r.sums[i] > r.sums[j])
-	case s.cfg.AffinityWeight > 0 && r.offer.Cached[i] != r.offer.Cached[j]:
-		return sign(r.offer.Cached[i] > r.offer.Cached[j])
 	}
-	return 0
+	if s.cfg.AffinityWeight <= 0 || o.Length == 0 {
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(o.worth[i], o.worth[j]),
+		cmp.Compare(textcache.WarmedByWeight(o.warmed, o.Targets, j), textcache.WarmedByWeight(o.warmed, o.Targets, i)))
 }
 
 func sign(more bool) int {
@@ -192,8 +203,7 @@ func sign(more bool) int {
 	return -1
 }
 
-// reason is why candidate i was chosen. What less than a tenth of the prompt says
-// is not worth a name.
+// reason returns why candidate i was chosen.
 func (s *Strategy) reason(r *room, i int) router.Reason {
 	o := &r.offer
 	switch {
@@ -208,14 +218,10 @@ func (s *Strategy) reason(r *room, i int) router.Reason {
 	case o.Length == 0:
 		return router.ReasonEmpty
 	}
-	best := 0
-	for _, n := range o.Cached {
-		best = max(best, n)
-	}
-	switch {
-	case best == 0 || float64(best) < 0.1*float64(o.Length):
+	switch best := slices.Max(o.worth); {
+	case best == 0:
 		return router.ReasonCold
-	case o.Cached[i] < best:
+	case o.worth[i] < best:
 		return router.ReasonSpill
 	}
 	return router.ReasonWarm

@@ -16,7 +16,9 @@ type room struct {
 	found textcache.Targets // what is known of all that was offered
 
 	targets []router.Target // the candidates, where some were dropped
-	cached  []int           // beside targets
+	cached  []int           // of each of targets
+	warmed  []int           // of each of targets
+	worth   []int           // of each of offer.Targets
 	keep    []bool
 	explain bool
 	dropped []router.Candidate // by filters, where explain is set
@@ -34,18 +36,22 @@ type room struct {
 func (s *Strategy) look(ctx context.Context, r *room, p *router.Prompt, targets []router.Target, trace *Trace) bool {
 	r.key = textcache.KeyOf(p)
 	s.cache.Look(&r.key, targets, &r.found)
+	s.cache.LookWarmed(&r.found)
 	for i, n := range r.found.Cached {
 		r.found.Cached[i] = r.key.Units(n)
 	}
 	r.offer = Offer{
 		Prompt: *p, Targets: targets[:len(targets):len(targets)], Cached: r.found.Cached[:len(targets):len(targets)],
-		Length: r.key.Units(r.key.Size()), Unit: r.key.Unit(),
+		Length: r.key.Units(r.key.Size()), Unit: r.key.Unit(), warmed: r.found.Warmed[:len(targets):len(targets)],
 	}
 	r.dropped, r.parts, r.home, r.pin = r.dropped[:0], r.parts[:0], "", false
 	s.filter(ctx, r, trace)
 	if len(r.offer.Targets) == 0 {
 		return false
 	}
+	o := &r.offer
+	r.worth = s.cache.Worth(&textcache.Prompt{Key: &r.key, Held: o.Cached, Warmed: o.warmed, Size: o.Length}, o.Targets, r.worth)
+	o.worth = r.worth
 	s.session(r, p)
 	if !r.pin || r.explain {
 		s.rate(ctx, r, trace)
@@ -105,11 +111,11 @@ func (r *room) compact(left int) {
 	if left == len(o.Targets) {
 		return
 	}
-	ts, cs := slices.Grow(r.targets[:0], left), slices.Grow(r.cached[:0], left)
+	ts, cs, ws := slices.Grow(r.targets[:0], left), slices.Grow(r.cached[:0], left), slices.Grow(r.warmed[:0], left)
 	for i := range o.Targets { // o.Targets may be r.targets: writing stays behind reading
 		switch {
 		case r.keep[i]:
-			ts, cs = append(ts, o.Targets[i]), append(cs, o.Cached[i])
+			ts, cs, ws = append(ts, o.Targets[i]), append(cs, o.Cached[i]), append(ws, o.warmed[i])
 		case r.explain:
 			c := router.Candidate{Target: o.Targets[i], Cached: o.Cached[i], Length: o.Length, Unit: o.Unit, Reason: ReasonFiltered}
 			if c.Target.State != router.Ready {
@@ -118,8 +124,8 @@ func (r *room) compact(left int) {
 			r.dropped = append(r.dropped, c)
 		}
 	}
-	r.targets, r.cached = ts, cs
-	o.Targets, o.Cached = ts[:left:left], cs[:left:left]
+	r.targets, r.cached, r.warmed = ts, cs, ws
+	o.Targets, o.Cached, o.warmed = ts[:left:left], cs[:left:left], ws[:left:left]
 }
 
 // rate sums up the scores of each candidate.

@@ -22,6 +22,8 @@ type Offer struct {
 	Unit   router.Unit
 
 	summary strategy.Summary
+	warmed  []int // prompts recorded for each of Targets
+	worth   []int // how much of Cached counts for the choice
 }
 
 // Load returns the load of Targets[i] in requests: (InFlight + Queued) / (Weight /
@@ -127,7 +129,7 @@ func scoreAffinity(_ context.Context, o *Offer, scores []float64) {
 	if o.Length == 0 {
 		return
 	}
-	for i, n := range o.Cached {
+	for i, n := range o.worth {
 		scores[i] = float64(n) / float64(o.Length)
 	}
 }

@@ -1,0 +1,98 @@
+package textcache
+
+import (
+	"math"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/strategy"
+)
+
+// What a target has been sent of a prompt counts for a choice by these rules; they keep unrelated prompts that share a
+// beginning from all following the first one to an idle fleet.
+const (
+	// Less than this part of the prompt counts as nothing: any two prompts share a few bytes.
+	leastPart = 10
+	// An estimate is compared in multiples of this part of the prompt: it is not right to the byte.
+	stepPart = 50
+	// A target has too many recorded prompts if they are more than pileSlack beyond the least, and more than pileFactor
+	// times the least.
+	pileSlack, pileFactor = 8, 1.5
+	// sharers is how many recorded prompts make a beginning a common one.
+	sharers = 32
+)
+
+// Prompt is a prompt for Worth: what each of the offered targets has of it, by its index.
+type Prompt struct {
+	Key    *Key
+	Held   []int // how much of the prompt, in the unit of Size
+	Warmed []int // prompts recorded for it
+	Size   int   // of the prompt
+	Exact  bool  // Held is no estimate
+}
+
+// Worth returns how much of what each target holds counts for a choice; the result reuses dst if it is large enough.
+//
+//   - Less than a tenth of the prompt counts as nothing.
+//   - An estimate is rounded down to a multiple of a 50th of the prompt.
+//   - What a target with too many recorded prompts holds counts up to what one without them holds, unless the prompt goes on
+//     with a recorded one. So a beginning that many prompts share is computed once on each target, and a conversation
+//     stays.
+func (c *Cache) Worth(p *Prompt, targets []router.Target, dst []int) []int {
+	unit := 1
+	if !p.Exact {
+		unit = max(p.Size/stepPart, 1)
+	}
+	dst = append(dst[:0], p.Held...)
+	best := 0
+	for i, n := range dst {
+		if !counts(float64(n), p.Size) {
+			n = 0
+		}
+		dst[i] = n / unit * unit
+		if targets[i].State == router.Ready {
+			best = max(best, dst[i])
+		}
+	}
+	if best > 0 {
+		c.level(p, targets, dst, best)
+	}
+	return dst
+}
+
+// level lowers the worth of targets that have too many recorded prompts to the most that another holds.
+func (c *Cache) level(p *Prompt, targets []router.Target, worth []int, best int) {
+	least := math.Inf(1)
+	for i := range targets {
+		if targets[i].State == router.Ready {
+			least = min(least, WarmedByWeight(p.Warmed, targets, i))
+		}
+	}
+	most := 0
+	for i := range targets {
+		if targets[i].State != router.Ready || worth[i] <= most {
+			continue
+		}
+		if n := WarmedByWeight(p.Warmed, targets, i); n <= least+pileSlack || n <= least*pileFactor {
+			most = worth[i]
+		}
+	}
+	if most == best {
+		return
+	}
+	// In the unit of p, like all of this.
+	shared := float64(c.trie.Shared(p.Key.scope, p.Key.text, sharers)) * float64(p.Size) / float64(p.Key.Size())
+	if counts(float64(best)-shared, p.Size) {
+		return
+	}
+	for i := range worth {
+		worth[i] = min(worth[i], most)
+	}
+}
+
+// counts reports whether n is enough of a prompt of this size.
+func counts(n float64, size int) bool { return leastPart*n >= float64(size) }
+
+// WarmedByWeight returns the prompts recorded for targets[i] for each unit of Weight.
+func WarmedByWeight(warmed []int, targets []router.Target, i int) float64 {
+	return float64(warmed[i]) / strategy.Weight(&targets[i])
+}
