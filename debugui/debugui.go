@@ -1,18 +1,17 @@
-// Package debugui is a live page about routing: an [http.Handler] to mount where
-// one likes, as with net/http/pprof.
+// Package debugui serves a live page about routing: an [http.Handler] to mount,
+// as with net/http/pprof.
 //
 // It shows the targets with their state, load and cached share over time, which of
-// them are warm for prompts of what size, the last decisions with the candidates
-// that they were made from, what happened to targets and event streams, and where
-// a prompt that one types in would go.
+// them are warm for prompts of what size, the last decisions with their
+// candidates, the events of targets and event streams, and the ranking for a
+// prompt that the user enters.
 //
-// A [Page] is told through hooks, each of which calls the caller's own too:
+// A [Page] gets its data through hooks, each of which also calls the caller's own:
 // [Page.Trace] for a router, [Page.ViewTrace] for a fleet, [Page.StreamChanged] and
-// [Page.Gap] for event streams. What has numbers to be read is given to
-// [Page.Watch]. [Page.Strategy] wraps a strategy so that decisions come with their
-// candidates.
+// [Page.Gap] for event streams. [Page.Watch] takes the types with numbers to read.
+// [Page.Strategy] wraps a strategy so that decisions come with their candidates.
 //
-// # What it costs
+// # Cost
 //
 // With nobody looking, a decision costs a short lock and no allocation. For
 // [OpenFor] after the page last asked, decisions made by a strategy that
@@ -21,14 +20,13 @@
 //
 // # Who may look
 //
-// The page has no login. It is for a loopback or internal address, or behind
-// something that asks who it is. Text of prompts is neither kept nor sent unless
-// [Config.ShowPrompts] is set, and never a session key or a token id; what is typed
-// in to be tried is not kept. Only GET is answered but for that, which is a POST
-// from the same origin. Host names other than localhost have to be in
-// [Config.Hosts], so that no other site's page can read this one through a name
-// that it points here. Nothing is loaded from other origins, and no page may frame
-// this one.
+// The page has no login. Serve it on a loopback or internal address, or behind a
+// server that authenticates. Text of prompts is neither kept nor sent unless
+// [Config.ShowPrompts] is set; session keys and token ids never are. A prompt that
+// the user enters is not kept. It is a POST from the same origin; everything else
+// is a GET. Host names other than localhost have to be in [Config.Hosts], so that
+// no other site's page can read this one through a name that resolves to this
+// address. Nothing is loaded from other origins, and no page may frame this one.
 package debugui
 
 import (
@@ -65,14 +63,14 @@ const (
 	promptTail    = 1024
 )
 
-// Config is what New needs to know. The zero Config works.
+// Config has the settings of a Page. The zero Config works.
 type Config struct {
-	// Title is the page's heading; "" means "Warmroute". It tells several gateways
-	// apart.
+	// Title is the page's heading; "" means "Warmroute". It distinguishes several
+	// gateways.
 	Title string
 	// Hosts are the host names, without port, under which the page may be reached,
-	// beside localhost and IP addresses. "*" is any: for pages behind something that
-	// checks the Host header itself.
+	// in addition to localhost and IP addresses. "*" is any: for pages behind a
+	// server that checks the Host header.
 	Hosts []string
 	// ShowPrompts keeps and shows the beginning and the end of the prompts of the
 	// last decisions, while the page is open. The page says whether it does.
@@ -84,9 +82,9 @@ type Config struct {
 	// Events is the number of events that are kept: changes of state, gaps and the
 	// like. 0 means DefaultEvents; at most 10,000.
 	Events int
-	// Targets is the number of targets of a route whose cached share is kept over
-	// time, some 3 KiB each; the least recently picked goes first. 0 means
-	// DefaultTargets; at most 100,000.
+	// Targets is the number of targets of a route for which the cached share is
+	// kept over time, about 3 KiB each; the least recently picked is dropped
+	// first. 0 means DefaultTargets; at most 100,000.
 	Targets int
 	// ExplainRate is the number of decisions a second that are explained at most
 	// while the page is open. 0 means DefaultExplainRate; less than 0: none.
@@ -130,7 +128,7 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Page is the handler and what it shows. It is safe for concurrent use, starts no
+// Page is the handler and its data. It is safe for concurrent use, starts no
 // goroutine and needs no closing. Make one with New.
 type Page struct {
 	cfg    Config
@@ -144,7 +142,7 @@ type Page struct {
 
 	mu     sync.RWMutex
 	routes []*route
-	first  *route // the one to show where none is asked for
+	first  *route // the one to show if none is requested
 	events ring[event]
 	seq    uint64 // of the last event
 }
@@ -173,7 +171,7 @@ func (p *Page) open(now time.Time) bool {
 	return now.UnixNano()-p.asked.Load() < int64(OpenFor)
 }
 
-// route returns the route of a name, and makes it where there is none. Routes
+// route returns the route of a name, and makes it if there is none. Routes
 // beyond the bound are one, "other".
 func (p *Page) route(name string) *route {
 	name = observe.Clean(name)
@@ -232,7 +230,7 @@ func (p *Page) tell(kind, level, target, text string) {
 	p.events.add(e)
 }
 
-// View is what a fleet tells; a *loadview.View is one.
+// View is the fleet as the page reads it; a *loadview.View is one.
 type View interface {
 	Snapshot() []loadview.Status
 }
@@ -248,8 +246,8 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// pacer lets rate through in a second, evenly where there are more, and as many at
-// once after a pause. It is safe for concurrent use.
+// pacer allows rate calls a second, evenly if there are more, and as many together
+// after a pause. It is safe for concurrent use.
 type pacer struct {
 	rate int
 	mu   sync.Mutex

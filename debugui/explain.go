@@ -21,7 +21,7 @@ type trial struct {
 	Body  string `json:"body"`
 }
 
-// ranking is what comes of it.
+// ranking is its result.
 type ranking struct {
 	Candidates []candidate `json:"candidates"`
 	Of         int         `json:"of"`
@@ -96,7 +96,7 @@ func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
 	reply(w, out)
 }
 
-// prompt reads what was typed in as the gateway would.
+// prompt reads the entered text as the gateway would.
 func (t trial) prompt(w Route) (router.Prompt, error) {
 	parse := w.Parse
 	if parse == nil {

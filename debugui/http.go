@@ -119,7 +119,7 @@ func reply(w http.ResponseWriter, v any) {
 	_, _ = w.Write(b)
 }
 
-// enter takes a place, or answers 503 where there is none.
+// enter takes a place, or answers 503 if there is none.
 func enter(w http.ResponseWriter, places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:

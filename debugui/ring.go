@@ -5,13 +5,13 @@ import "time"
 // ring keeps the last size values that were added, which is 1 or more.
 type ring[T any] struct {
 	kept []T
-	next int // where the next one goes, once kept is full
+	next int // the index of the next one, once kept is full
 	size int
 }
 
 func newRing[T any](size int) ring[T] { return ring[T]{size: size} }
 
-// add adds v and returns what had to go for it.
+// add adds v and returns the value that it replaced.
 func (r *ring[T]) add(v T) (gone T, full bool) {
 	if len(r.kept) < r.size {
 		r.kept = append(r.kept, v)
@@ -23,7 +23,7 @@ func (r *ring[T]) add(v T) (gone T, full bool) {
 	return gone, true
 }
 
-// oldest returns what the next add will let go.
+// oldest returns the value that the next add will replace.
 func (r *ring[T]) oldest() (v T, full bool) {
 	if len(r.kept) < r.size {
 		return v, false
@@ -49,7 +49,7 @@ const (
 // clock numbers spans.
 func clock(t time.Time) int64 { return t.UnixNano() / int64(span) }
 
-// flow is what was picked in one span.
+// flow counts the picks of one span.
 type flow struct {
 	picks          uint32
 	cached, length uint64 // tokens; four bytes are taken for one
@@ -67,7 +67,7 @@ func (f *flow) sum(o flow) {
 	f.length += o.length
 }
 
-// share is the cached share in thousandths, -1 where nothing tells.
+// share is the cached share in thousandths, -1 if it is unknown.
 func (f flow) share() int {
 	if f.length == 0 {
 		return -1
@@ -81,7 +81,7 @@ type series struct {
 	last  int64 // the newest span
 }
 
-// at forgets what is older than the spans that end with now.
+// at drops everything older than the spans that end with now.
 func (s *series) at(now int64) {
 	for n := max(s.last+1, now-spans+1); n <= now; n++ {
 		s.spans[n%spans] = flow{}
@@ -117,7 +117,7 @@ func (s *series) total(now int64, n int) (t flow) {
 	return t
 }
 
-// sizeNames are the sizes of prompts that are told apart, in tokens.
+// sizeNames are the classes of prompt sizes, in tokens.
 var sizeNames = [...]string{"under 1K", "1–4K", "4–16K", "16–64K", "64K and more"}
 
 const sizes = len(sizeNames)
@@ -136,8 +136,8 @@ func sizeOf(tokens uint64) int {
 	return 4
 }
 
-// bySize is what was picked for each size of prompts, in the last one to two
-// halves of the time that is shown.
+// bySize counts the picks for each size of prompts, in the last one to two
+// halves of the displayed time.
 type bySize struct {
 	half     int64 // the number of the newest half
 	now, old [sizes]flow

@@ -12,7 +12,7 @@ import (
 	"github.com/warmroute/router/observe"
 )
 
-// decision is one choice and what became of it. Its route's lock guards it.
+// decision is one choice and its outcome. Its route's lock guards it.
 type decision struct {
 	seq            uint64
 	at             time.Time
@@ -28,7 +28,7 @@ type decision struct {
 	of             int
 	prompt         string
 
-	key           any    // what finds it again; nil where nothing does
+	key           any    // the key that finds it again; nil if none does
 	stage         string // final; "" while in flight
 	status        int
 	first, whole  time.Duration // from the choice to the first token, to the end
@@ -56,7 +56,7 @@ type totals struct {
 	Reported  uint64 `json:"reported"`
 }
 
-// perTarget is what a route has sent to one target.
+// perTarget counts the prompts that a route has sent to one target.
 type perTarget struct {
 	id    string
 	picks uint64
@@ -64,7 +64,7 @@ type perTarget struct {
 	bySize
 }
 
-// route is what is known under one name.
+// route is the data of one name.
 type route struct {
 	page *Page
 	name string
@@ -74,7 +74,7 @@ type route struct {
 	seq     uint64
 	all     ring[*decision]
 	notable ring[*decision]
-	flying  map[any]*decision // those whose outcome is to come, by their memo
+	flying  map[any]*decision // decisions without an outcome yet, by their memo
 	targets map[string]*list.Element
 	recent  *list.List // of *perTarget, the most recently picked first
 	whole   series
@@ -155,7 +155,7 @@ func (r *route) routed(i router.RouteInfo) {
 		e.cands, e.of = m.cands, m.of
 	}
 	if e.key == nil {
-		e.stage = "untold" // what becomes of it cannot be told from others
+		e.stage = "untold" // its outcome cannot be distinguished from others
 	}
 	if looking && r.page.cfg.ShowPrompts {
 		e.prompt = excerpt(d.Prompt)
@@ -181,7 +181,7 @@ func (r *route) routed(i router.RouteInfo) {
 	r.keep(e)
 }
 
-// target returns what is kept of a target and makes it the most recent one.
+// target returns the data of a target and makes it the most recent one.
 func (r *route) target(id string) *perTarget {
 	if e, ok := r.targets[id]; ok {
 		r.recent.MoveToFront(e)
@@ -232,8 +232,8 @@ func (r *route) note(d *decision) {
 	}
 }
 
-// keyOf returns what tells a decision from all others until it is done: its memo,
-// where that is a pointer.
+// keyOf returns the key that identifies a decision until it is done: its memo, if
+// that is a pointer.
 func keyOf(memo any) any {
 	if memo == nil {
 		return nil
@@ -312,7 +312,7 @@ func (r *route) done(d router.Decision, o router.Outcome) {
 	}
 }
 
-// excerpt is what is shown of a prompt.
+// excerpt is the displayed part of a prompt.
 func excerpt(p router.Prompt) string {
 	s := p.Text
 	if len(s) <= promptHead+promptTail {
@@ -321,8 +321,9 @@ func excerpt(p router.Prompt) string {
 	return legible(s[:promptHead]) + "\n…\n" + legible(s[len(s)-promptTail:])
 }
 
-// legible makes package prompt's canonical text one to be read: each mark, which is
-// a byte that valid text does not have and one that says what begins, is a new line.
+// legible converts package prompt's canonical text for display: each mark, a byte
+// that valid text does not have and a byte for the kind of the turn, becomes a new
+// line.
 func legible(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

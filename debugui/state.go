@@ -54,7 +54,7 @@ type targetState struct {
 	Known    bool      `json:"known"`
 	InFlight int       `json:"inFlight"`
 	Queued   int       `json:"queued"`
-	QueuedMS int64     `json:"queuedMs"` // age of what was reported; -1: it was not
+	QueuedMS int64     `json:"queuedMs"` // age of the report; -1: none
 	Prefill  int       `json:"prefill"`
 	Picks    uint64    `json:"picks"`
 	Share    int       `json:"share"`
@@ -112,7 +112,7 @@ func (d *decision) brief() brief {
 	}
 }
 
-// sources returns what is watched and the model of the last prompt.
+// sources returns the watched sources and the model of the last prompt.
 func (r *route) sources() (Route, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,8 +139,8 @@ func (p *Page) serveState(w http.ResponseWriter, req *http.Request) {
 	reply(w, s)
 }
 
-// list fills in what is not of one route and returns the one to show, nil where
-// there is none.
+// list fills in the data common to all routes and returns the route to show,
+// nil if there is none.
 func (p *Page) list(s *state, name string) (chosen *route) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -210,7 +210,7 @@ func member(m *loadview.Status) targetState {
 	return v
 }
 
-// numbers fills in what the hooks counted.
+// numbers fills in the counts of the hooks.
 func (r *route) numbers(s *state, now time.Time, show string) {
 	at := clock(now)
 	var whole series
@@ -262,7 +262,7 @@ func (r *route) numbers(s *state, now time.Time, show string) {
 	}
 }
 
-// sourcesOf fills in what the index, the strategy's memory and the streams tell.
+// sourcesOf fills in the data of the index, the strategy's memory and the streams.
 func (r *route) sourcesOf(s *state, w Route) {
 	if w.Warmed != nil && len(s.Targets) > 0 {
 		ids := make([]string, len(s.Targets))
@@ -293,7 +293,7 @@ func (r *route) sourcesOf(s *state, w Route) {
 	}
 }
 
-// detail is what a decision was made from.
+// detail is the data of a decision.
 type detail struct {
 	Candidates []candidate `json:"candidates"`
 	Of         int         `json:"of"`

@@ -26,8 +26,8 @@ type candidate struct {
 	Chosen   bool     `json:"chosen"`
 }
 
-// candidates copies the first most of cs, and the one of chosen where it comes
-// later.
+// candidates copies the first most of cs, and the one of chosen if it is a
+// later one.
 func candidates(cs []router.Candidate, chosen string, most int) []candidate {
 	out := make([]candidate, 0, min(len(cs), most+1))
 	for i := range cs {
@@ -50,7 +50,7 @@ func candidates(cs []router.Candidate, chosen string, most int) []candidate {
 	return out
 }
 
-// memo is a strategy's memo on its way, with what the page wants to know beside.
+// memo wraps a strategy's memo with the data that the page needs.
 type memo struct {
 	inner any
 	cands []candidate
@@ -65,13 +65,12 @@ type explained struct {
 	room    atomic.Pointer[[]router.Candidate] // the slice of the last call, to be used again
 }
 
-// Strategy returns s so that its decisions come with their candidates: the router
-// is made with what it returns. It decides and learns as s does. One that is no
-// [router.Explainer] is returned as it is. [Unwrap] gives s back.
+// Strategy wraps s so that the page gets the candidates of its decisions. Make
+// the router with the returned strategy, which decides and learns as s does. If s
+// is not a [router.Explainer], Strategy returns s. [Unwrap] returns s.
 //
-// What it learns of a decision travels in Decision.Memo. By it the page knows which
-// decision an outcome is of; without, only where the strategy's own Memo is a
-// pointer.
+// Its data on a decision is in Decision.Memo, which identifies the decision of an
+// outcome. Without the wrapper, only a strategy's own Memo that is a pointer does.
 func (p *Page) Strategy(s router.Strategy) router.Strategy {
 	e, ok := s.(router.Explainer)
 	if !ok || p.cfg.ExplainRate < 0 {
@@ -80,8 +79,8 @@ func (p *Page) Strategy(s router.Strategy) router.Strategy {
 	return &explained{Strategy: s, explain: e, page: p}
 }
 
-// Unwrap returns the strategy that Page.Strategy was given, or s where it is none
-// of its results.
+// Unwrap returns the strategy that was passed to Page.Strategy, or s if s is not
+// one of its results.
 func Unwrap(s router.Strategy) router.Strategy {
 	if e, ok := s.(*explained); ok {
 		return e.Strategy
@@ -112,7 +111,7 @@ func (e *explained) PickPrepared(ctx context.Context, p router.Prompt, targets [
 	if err != nil {
 		return d, err
 	}
-	// Sent is not recorded yet, so that what Explain says is still of this decision.
+	// Sent is not recorded yet, so Explain still describes this decision.
 	if cs == nil && observe.Spill(d.Reason) && e.page.spills.take(now) {
 		cs = e.look(ctx, p, targets)
 	}
@@ -125,7 +124,7 @@ func (e *explained) PickPrepared(ctx context.Context, p router.Prompt, targets [
 	return d, nil
 }
 
-// Prepare is the strategy's own, where it has one.
+// Prepare is the strategy's own, if it has one.
 func (e *explained) Prepare(ctx context.Context, p router.Prompt) any {
 	if x, ok := e.Strategy.(router.Preparer); ok {
 		return x.Prepare(ctx, p)
@@ -153,7 +152,7 @@ func (e *explained) Explain(ctx context.Context, p router.Prompt, targets []rout
 	return e.explain.Explain(ctx, p, targets, dst)
 }
 
-// Forget is the strategy's own, where it has one.
+// Forget is the strategy's own, if it has one.
 func (e *explained) Forget(id string) {
 	if f, ok := e.Strategy.(router.Forgetter); ok {
 		f.Forget(id)

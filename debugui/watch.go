@@ -12,11 +12,10 @@ import (
 	"github.com/warmroute/router/observe"
 )
 
-// Route is where the page reads what it shows of one route. All but the Name may
-// be left out; then the page says so or leaves a column out. Its functions are safe
-// for concurrent use.
+// Route has the sources of the page for one route. All but the Name may be nil; the
+// page then says so or omits a column. Its functions are safe for concurrent use.
 type Route struct {
-	// Name is what Page.Trace was given.
+	// Name is the name passed to Page.Trace.
 	Name string
 	// Strategy is the strategy's name.
 	Strategy string
@@ -26,18 +25,18 @@ type Route struct {
 	}
 	// View has the targets.
 	View View
-	// Index tells how many blocks a target's events say are resident; a
+	// Index reports the number of a target's resident blocks, by its events; a
 	// *kvindex.Index is one.
 	Index interface {
 		Target(id string) (kvindex.TargetStats, bool)
 	}
 	// Streams returns the event streams and their state.
 	Streams func() []Stream
-	// Warmed tells how many prompts are recorded for each of ids, as trie.Trie's
-	// method of that name does.
+	// Warmed returns the number of prompts recorded for each of ids, as
+	// trie.Trie's method of that name does.
 	Warmed func(ids []string, n []int) []int
-	// Parse makes a Prompt of a request that is tried, as the gateway does; nil means
-	// prompt.FromRequest. Beside an error its Prompt is ranked all the same.
+	// Parse converts an entered request to a Prompt, as the gateway does; nil means
+	// prompt.FromRequest. A Prompt returned with an error is ranked as well.
 	Parse func(path string, h http.Header, body []byte) (router.Prompt, error)
 }
 
@@ -53,9 +52,9 @@ type Stream struct {
 	Messages, Gaps, Replays, Malformed, Overflows uint64
 }
 
-// Watch shows a route, in place of what was watched under its name before. The one
-// that was watched last is the one that the page begins with. The error says that
-// there are more routes than the page keeps.
+// Watch shows a route, and replaces one with the same name. The page begins with
+// the route that was watched last. Watch returns an error if there are more routes
+// than the page keeps.
 func (p *Page) Watch(w Route) error {
 	r := p.route(w.Name)
 	if r.name != observe.Clean(w.Name) {
@@ -72,7 +71,7 @@ func (p *Page) Watch(w Route) error {
 
 var errTooMany = errors.New("more than 100 routes")
 
-// ViewTrace returns hooks for loadview.Config.Trace, which show what they tell and
+// ViewTrace returns hooks for loadview.Config.Trace, which show their events and
 // call those of next.
 func (p *Page) ViewTrace(next loadview.Trace) loadview.Trace {
 	return loadview.Trace{
@@ -101,7 +100,7 @@ func (p *Page) ViewTrace(next loadview.Trace) loadview.Trace {
 			}
 		},
 		Forget: func(id string) {
-			p.tell("forgot", info, id, "its cache is gone: what it held is forgotten")
+			p.tell("forgot", info, id, "its cache is lost: its prompts are forgotten")
 			if next.Forget != nil {
 				next.Forget(id)
 			}
@@ -119,8 +118,9 @@ func (p *Page) ViewTrace(next loadview.Trace) loadview.Trace {
 	}
 }
 
-// StreamChanged shows that an event stream entered another state, and why. It is
-// what zmqsub.Trace.Transition tells, with the states' names.
+// StreamChanged shows that an event stream entered another state, with the
+// reason. Its arguments are those of zmqsub.Trace.Transition, with the states'
+// names.
 func (p *Page) StreamChanged(id, from, to, why string) {
 	level := info
 	switch to {

@@ -56,7 +56,7 @@ func TestViewTrace(t *testing.T) {
 		"bad stream f event stream was live, is down: connection lost",
 		"good scrape e its metrics page is read again",
 		"bad scrape e its metrics page cannot be read",
-		"info forgot d its cache is gone: what it held is forgotten",
+		"info forgot d its cache is lost: its prompts are forgotten",
 		"info left http://c/d left the fleet with 3 in flight",
 		"info joined b joined the fleet",
 		"info state a was ready, is draining",

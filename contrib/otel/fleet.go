@@ -90,8 +90,8 @@ func (s *Stream) Overflow() { s.t.overflows.Add(background, 1, s.attrs) }
 // Replay counts a replay that was asked for.
 func (s *Stream) Replay(string) { s.t.replays.Add(background, 1, s.attrs) }
 
-// Lag records the age of a live message when it was applied. Less than 0, by an
-// engine whose clock is ahead, counts as 0.
+// Lag records the age of a live message when it was applied. Less than 0, from
+// an engine with a clock that is ahead, counts as 0.
 func (s *Stream) Lag(_ string, lag time.Duration) {
 	s.t.lag.Record(background, max(lag, 0).Seconds(), s.attrs)
 }

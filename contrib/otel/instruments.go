@@ -80,7 +80,7 @@ func (i *instruments) make(m metric.Meter) error {
 		"Attempts that failed before the first token and are made again elsewhere, by the cause.")
 	i.noTarget = k.counter("warmroute.no_target", "{request}", "Requests for a target that found none, by the cause.")
 	i.judged = k.counter("warmroute.tokens.judged", "{token}",
-		"Tokens of the prompts whose cached tokens were both predicted and reported.")
+		"Tokens of prompts with both predicted and reported cached tokens.")
 	i.predicted = k.counter("warmroute.tokens.predicted_cached", "{token}",
 		"Tokens of judged prompts that were predicted to be cached.")
 	i.reported = k.counter("warmroute.tokens.reported_cached", "{token}",
@@ -100,7 +100,7 @@ func (i *instruments) make(m metric.Meter) error {
 		"Times that a target left, restarted or was reported to have lost its cache.")
 	i.targetsByState = k.gauge("warmroute.targets", "{target}", "Targets of the fleet in a state.")
 	i.scrapeFailing = k.gauge("warmroute.targets.scrape_failing", "{target}",
-		"Targets whose metrics page could not be read the last time.")
+		"Targets with a metrics page that could not be read the last time.")
 	i.inFlight = k.gauge("warmroute.target.in_flight", "{request}",
 		"Requests that this process sent to the target and has not seen finish.")
 	i.queued = k.gauge("warmroute.target.queued", "{request}",
@@ -123,7 +123,7 @@ func (i *instruments) make(m metric.Meter) error {
 		.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
 
 	i.indexTargets = k.gauge("warmroute.index.targets", "{target}", "Targets that the index knows.")
-	i.indexTrusted = k.gauge("warmroute.index.targets.trusted", "{target}", "Targets whose stream can be trusted now.")
+	i.indexTrusted = k.gauge("warmroute.index.targets.trusted", "{target}", "Targets with a stream that can be trusted now.")
 	i.indexBlocks = k.gauge("warmroute.index.blocks", "{block}", "Resident blocks, each once for each target that has it.")
 	i.indexStored = k.total("warmroute.index.blocks.stored", "{block}", "Blocks that engines reported as stored.")
 	i.indexRemoved = k.total("warmroute.index.blocks.removed", "{block}", "Blocks that engines reported as removed.")

@@ -39,9 +39,9 @@ type route struct {
 	made map[[2]pair]metric.MeasurementOption
 }
 
-// Router returns hooks for router.Options.Trace that count what the Router does, add
-// events to the span of the request's context if there is one that records, and
-// call the hooks of next.
+// Router returns hooks for router.Options.Trace that count the Router's events, add
+// events to the span of the request's context if it is recording, and call the hooks
+// of next.
 func (t *Telemetry) Router(r Route, next router.Trace) router.Trace {
 	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(r.Fleet),
 		provider: observe.Clean(r.Provider),

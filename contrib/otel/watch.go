@@ -68,7 +68,7 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 }
 
 func (t *Telemetry) observeFleet(s sums, fleet string, v *loadview.View) {
-	named := t.targets.IDs(fleet) // before the members: whoever joins meanwhile stays
+	named := t.targets.IDs(fleet) // before the members: a target that joins meanwhile stays
 	members := v.Snapshot()
 	kept := make(map[string]bool, len(members))
 	for name, other := range t.views {

@@ -40,7 +40,7 @@ func (m *routerMetrics) init(c *Collector) {
 	m.noTarget = c.counter("no_target_total", "Requests for a target that found none, by the cause.", "route",
 		"strategy", "cause")
 	m.judged = c.counter("judged_prompt_tokens_total",
-		"Tokens of the prompts whose cached tokens were both predicted and reported.", "route", "strategy")
+		"Tokens of prompts with both predicted and reported cached tokens.", "route", "strategy")
 	m.predicted = c.counter("predicted_cached_tokens_total",
 		"Tokens of judged prompts that were predicted to be cached.", "route", "strategy")
 	m.reported = c.counter("reported_cached_tokens_total", "Tokens of judged prompts that engines reported as cached.",
@@ -62,10 +62,10 @@ type routeMetrics struct {
 	judged, predicted, reported, over, under prometheus.Counter
 
 	mu    sync.Mutex
-	picks atomic.Pointer[map[router.Reason]prometheus.Counter] // written anew
+	picks atomic.Pointer[map[router.Reason]prometheus.Counter] // written again
 }
 
-// Router returns hooks for router.Options.Trace that count what the Router does and
+// Router returns hooks for router.Options.Trace that count the Router's events and
 // call those of next. Hooks of the same route add up.
 func (c *Collector) Router(r Route, next router.Trace) router.Trace {
 	m := &routeMetrics{c: c, route: c.routes.Get(r.Name), strategy: c.strategies.Get(r.Strategy),

@@ -101,8 +101,8 @@ func (s *Stream) Replay(id string) {
 	s.c.replays.WithLabelValues(s.fleet, s.c.targets.Get(s.fleet, id)).Inc()
 }
 
-// Lag records the age of a live message when it was applied. Less than 0 is an
-// engine whose clock is ahead; the histogram takes that for 0.
+// Lag records the age of a live message when it was applied. Less than 0 is
+// from an engine with a clock that is ahead; the histogram counts it as 0.
 func (s *Stream) Lag(id string, lag time.Duration) {
 	s.lags.Observe(max(lag, 0).Seconds())
 	s.c.lag.WithLabelValues(s.fleet, s.c.targets.Get(s.fleet, id)).Set(lag.Seconds())

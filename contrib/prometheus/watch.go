@@ -32,7 +32,7 @@ const (
 
 var (
 	targetsByState = read(gauge, "targets", "Targets of the fleet in a state.", "fleet", "state")
-	scrapeFailing  = read(gauge, "targets_scrape_failing", "Targets whose metrics page could not be read the last time.",
+	scrapeFailing  = read(gauge, "targets_scrape_failing", "Targets with a metrics page that could not be read the last time.",
 		"fleet")
 	targetReady = read(gauge, "target_ready",
 		"1 if the target may be picked, else 0; for other targets, how many may be.", "fleet", "target")
@@ -47,7 +47,7 @@ var (
 	eventStreams = read(gauge, "event_streams", "KV event streams in a state.", "fleet", "state")
 
 	indexTargets = read(gauge, "index_targets", "Targets that the index knows.", "index")
-	indexTrusted = read(gauge, "index_trusted_targets", "Targets whose stream can be trusted now.", "index")
+	indexTrusted = read(gauge, "index_trusted_targets", "Targets with a stream that can be trusted now.", "index")
 	indexBlocks  = read(gauge, "index_blocks", "Resident blocks, each once for each target that has it.", "index")
 	indexOrphans = read(gauge, "index_orphan_blocks", "Blocks that came before the block they follow.", "index")
 	indexRuns    = read(gauge, "index_runs", "Runs of blocks, which targets share.", "index")
@@ -153,7 +153,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *Collector) collectFleet(p page, fleet string, v *loadview.View) {
-	named := c.targets.IDs(fleet) // before the members: whoever joins meanwhile stays
+	named := c.targets.IDs(fleet) // before the members: a target that joins meanwhile stays
 	kept, members := c.kept(fleet), v.Snapshot()
 	c.drop(fleet, func(id string) bool { return named[id] && !kept[id] })
 

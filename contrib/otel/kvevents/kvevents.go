@@ -13,15 +13,15 @@ import (
 	"github.com/warmroute/router/observe/streams"
 )
 
-// Subscriber is a zmqsub.Subscriber whose streams are watched while Run runs. Make
-// one with New.
+// Subscriber is a zmqsub.Subscriber with streams that are watched while Run runs.
+// Make one with New.
 type Subscriber struct {
 	*zmqsub.Subscriber
 	t       *otel.Telemetry
 	fleet   string
 	ids     []string
 	running atomic.Bool
-	// stream is set by Run, whose goroutines call the hooks.
+	// stream is set by Run. Its goroutines call the hooks.
 	stream *otel.Stream
 }
 
