@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -196,6 +197,38 @@ func TestEnvoy(t *testing.T) {
 	})
 	t.Run("a replica dies", func(t *testing.T) { kill(t, c, s, rs, ids) })
 	s.idle(t)
+}
+
+// Where an answer takes longer than Envoy's message_timeout, Envoy goes on alone: the
+// client gets its reply, and the lease ends without blame and says why.
+func TestEnvoyGoesOnAlone(t *testing.T) {
+	_, ids := replicas(t, 4, quick())
+	s := serve(t, Config{}, patience, ids...)
+	c := envoy(t, s.addr, ids, "message_timeout: 10s", "message_timeout: 0.001s")
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			status, _, body, err := chat(t.Context(), c, ask(true, 30, user(fmt.Sprintf("%d: tell me more", i))), nil, nil)
+			if status != 200 || err != nil {
+				t.Errorf("status %d, %v", status, err)
+				return
+			}
+			content(t, body)
+		})
+	}
+	wg.Wait()
+	s.idle(t)
+	alone := 0
+	for _, e := range s.take() {
+		switch {
+		case e.Stage == router.Finished:
+		case e.Stage == router.Canceled && (errors.Is(e.Err, errAlone) || errors.Is(e.Err, context.Canceled)):
+			alone++
+		default:
+			t.Errorf("%s ended %v: %v", e.Target.ID, e.Stage, e.Err)
+		}
+	}
+	t.Logf("Envoy went on alone in %d of 100", alone)
 }
 
 func aborted(rs []*vllmtest.Server) (n uint64) {

@@ -19,6 +19,8 @@ var (
 	errBusy  = errors.New("too many requests at once")
 	errLarge = errors.New("the request body is too large")
 	errEnvoy = errors.New("the endpoint gave no reply")
+	errAlone = errors.New("ended by Envoy before the end of the reply: the client or the endpoint has gone, " +
+		"or an answer took longer than message_timeout")
 )
 
 // exchange is one HTTP request, from its headers to the end of its reply.
@@ -40,11 +42,12 @@ type exchange struct {
 }
 
 // end leaves nothing counted. If the reply has not ended by now, the client
-// disconnected or the endpoint broke off: Envoy does not say which, so no
-// endpoint is blamed.
+// disconnected, the endpoint broke off, or Envoy goes on without the processor
+// because an answer took too long: Envoy does not say which, so no endpoint is
+// blamed.
 func (x *exchange) end() {
 	if x.lease != nil {
-		x.lease.Done(router.Outcome{Stage: router.Canceled, Status: x.reply.status})
+		x.lease.Done(router.Outcome{Stage: router.Canceled, Status: x.reply.status, Err: errAlone})
 	}
 	x.p.bodies.Add(-x.held)
 }
