@@ -70,7 +70,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			},
 			ModifyResponse: func(resp *http.Response) error {
 				o.Status, o.RetryAfter = resp.StatusCode, prompt.RetryAfter(resp.Header)
-				if o.Status == http.StatusTooManyRequests || o.Status >= 500 {
+				if o.Retryable() || o.Status < 100 { // not even a status
 					return &router.StatusError{Status: o.Status} // another replica gets it
 				}
 				answered = true

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -85,5 +86,49 @@ func TestMinimal(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("all fail: %s", resp.Status)
+	}
+}
+
+// TestNoStatus: a replica whose status is below 100, at which net/http's server would
+// panic, has failed, and another one answers.
+func TestNoStatus(t *testing.T) {
+	bad, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { bad.Close() })
+	go func() {
+		for {
+			c, err := bad.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					io.WriteString(c, "HTTP/1.1 007 Bond\r\nContent-Length: 2\r\n\r\n{}")
+				}
+			}()
+		}
+	}()
+	good := vllmtest.NewServer(vllmtest.Config{TimeScale: 0.001})
+	t.Cleanup(good.Close)
+	h, err := newGateway([]string{"http://" + bad.Addr().String(), good.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	for i := range 12 { // that none of them begins at the bad one is one in 4,096
+		resp, err := http.Post(srv.URL+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"messages":[{"role":"user","content":"`+strings.Repeat(string(rune('a'+i)), 100)+`"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Errorf("request %d: %s", i, resp.Status)
+		}
 	}
 }

@@ -7,15 +7,21 @@ package main
 import (
 	"errors"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/leastwork"
 )
+
+// headerTimeout is how long a replica may take to begin its reply, with prefill. A
+// reply that comes later is not asked for elsewhere: the replica may be computing it.
+const headerTimeout = 5 * time.Minute
 
 // maxBody bounds a request's body, which is held until its reply begins.
 const maxBody = 32 << 20
@@ -29,9 +35,25 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	next := http.DefaultTransport.(*http.Transport).Clone()
-	next.MaxIdleConnsPerHost, next.DisableCompression = 1024, true
-	log.Fatal(http.ListenAndServe("localhost:8080", newProxy(router.New(strategy, fleet, router.Options{}), next)))
+	srv := &http.Server{
+		Addr:              "localhost:8080",
+		Handler:           newProxy(router.New(strategy, fleet, router.Options{}), newTransport()),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute, // of a request with its body; replies take as long as they take
+		IdleTimeout:       2 * time.Minute,
+	}
+	log.Fatal(srv.ListenAndServe())
+}
+
+// newTransport returns the transport that sends to the replicas. HTTP_PROXY and its
+// kin are for the way out, not for them.
+func newTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = nil
+	t.DialContext = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	t.ResponseHeaderTimeout = headerTimeout
+	t.MaxIdleConnsPerHost, t.DisableCompression = 1024, true
+	return t
 }
 
 // newFleet returns the replicas with these base URLs.

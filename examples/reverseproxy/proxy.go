@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httputil"
@@ -40,6 +41,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			resp.Body = r
 			if _, err := r.in.Peek(1); err != nil && err != io.EOF {
 				o.Err = err // broke off: without a Status, so that it is sent again
+			} else if resp.StatusCode < 100 {
+				o.Err = fmt.Errorf("the replica's status is %03d", resp.StatusCode) // net/http would panic
 			} else if o = r.text.Outcome(resp.StatusCode, resp.Header); o.Status < 400 {
 				l.FirstToken()
 				return resp, nil

@@ -432,3 +432,47 @@ func TestAddedLatency(t *testing.T) {
 	without, with := took[0][len(took[0])/2], took[1][len(took[1])/2]
 	t.Logf("reverseproxy: p50 at one client: %v without, %v with, added %v", without, with, with-without)
 }
+
+// A status below 100, at which net/http's server would panic, is a replica's failure.
+func TestNoStatus(t *testing.T) {
+	h := newHost(t, 2, fast(), func(next http.RoundTripper) http.RoundTripper { return noStatus{next, new(atomic.Int64)} })
+	if status, body, err := h.ask(chat("x", false)); status != 200 || err != nil {
+		t.Error(status, body, err)
+	}
+	if n := h.again.Load(); n != 1 {
+		t.Errorf("sent again %d times", n)
+	}
+}
+
+// noStatus gives the first reply an impossible status.
+type noStatus struct {
+	next http.RoundTripper
+	n    *atomic.Int64
+}
+
+func (s noStatus) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err == nil && s.n.Add(1) == 1 {
+		resp.StatusCode = 7
+	}
+	return resp, err
+}
+
+// The program's transport ignores the proxies that the environment names, and waits
+// for no header for ever.
+func TestTransport(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	tr := newTransport()
+	if tr.Proxy != nil || tr.ResponseHeaderTimeout <= 0 {
+		t.Errorf("%+v", tr)
+	}
+	tr.ResponseHeaderTimeout = 50 * time.Millisecond
+	h := newHost(t, 2, vllmtest.Config{TimeScale: 100}, func(http.RoundTripper) http.RoundTripper { return tr })
+	t.Cleanup(tr.CloseIdleConnections)
+	if status, body, err := h.ask(chat("x", false)); status != 502 || err != nil {
+		t.Error(status, body, err)
+	}
+	if f, a := h.stage(router.Failed).Load(), h.again.Load(); f != 1 || a != 0 {
+		t.Errorf("%d failed, %d were sent again", f, a)
+	}
+}
