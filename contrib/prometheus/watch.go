@@ -35,7 +35,7 @@ var (
 	scrapeFailing  = read(gauge, "targets_scrape_failing", "Targets with a metrics page that could not be read the last time.",
 		"fleet")
 	targetReady = read(gauge, "target_ready",
-		"1 if the target may be picked, else 0; for other targets, how many may be.", "fleet", "target")
+		"1 if the target is ready, else 0; for other targets, the number of ready ones.", "fleet", "target")
 	targetInFlight = read(gauge, "target_in_flight",
 		"Requests that this process sent to the target and has not seen finish.", "fleet", "target")
 	targetQueued = read(gauge, "target_queued",
@@ -63,8 +63,8 @@ var (
 	indexResets   = read(counter, "index_resets_total", "Times that a target's blocks were forgotten on purpose.",
 		"index")
 	predictions = read(counter, "index_predictions_total",
-		"Finished requests of which both the index and the engine reported the cached tokens.", "route")
-	mispredictions = read(counter, "index_mispredictions_total", "Those of which they reported different numbers.",
+		"Finished requests with cached tokens from both the index and the engine.", "route")
+	mispredictions = read(counter, "index_mispredictions_total", "Predictions that differ from the tokens that the engine reported.",
 		"route")
 
 	trieBytes   = read(gauge, "trie_text_bytes", "Text that is remembered; shared text counts once.", "trie")
