@@ -2,6 +2,7 @@ package file
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -93,6 +94,12 @@ func (c *checker) globals() {
 	for i, h := range c.file.Egress.AllowHosts {
 		if (egress.Policy{AllowHosts: []string{h}}).Validate() != nil && c.good(elem(hosts, i)) {
 			c.fail(elem(hosts, i), h, "%q is not a host name or an address; there are no ports and no patterns here", h)
+		}
+	}
+	refused := child(child("", "requests"), "refuse_members")
+	for i, name := range c.file.Requests.RefuseMembers {
+		if at := elem(refused, i); c.good(at) && (name == "" || len(name) > maxName) {
+			c.mustBe(at, strconv.Quote(name[:min(len(name), 64)]), fmt.Sprintf("a name of 1 to %d bytes", maxName))
 		}
 	}
 	for table, path := range map[string]string{"metrics_scrape": c.file.MetricsScrape.Path, "health_probe": c.file.HealthProbe.Path} {

@@ -18,6 +18,7 @@ type File struct {
 	// Health is what failures of requests do: the plain fields of loadview's own
 	// Config, in snake case (cool_after, cool_base, breaker ...).
 	Health    loadview.Config `toml:"health"`
+	Requests  Requests        `toml:"requests"`
 	Providers []Provider      `toml:"providers"`
 	Routes    []Route         `toml:"routes"`
 
@@ -34,6 +35,17 @@ type Egress struct {
 	BlockLoopback  bool     `toml:"block_loopback"`
 	BlockPrivate   bool     `toml:"block_private"`
 	AllowHosts     []string `toml:"allow_hosts"`
+}
+
+// Requests is which members a client's request must not have. Package config does not
+// read requests: the host does.
+type Requests struct {
+	// AllowKVTransfer passes on the members by which engines hand over KV caches to each
+	// other, such as kv_transfer_params. Only a router of disaggregated engines in front
+	// sends these; from a client they can end an engine's process.
+	AllowKVTransfer bool `toml:"allow_kv_transfer"`
+	// RefuseMembers are further members that are refused.
+	RefuseMembers []string `toml:"refuse_members"`
 }
 
 // MetricsScrape is how the engines' queues are read from their metrics pages. The

@@ -217,6 +217,7 @@ func TestFleetFlags(t *testing.T) {
 	for name, value := range map[string]string{
 		"strategy": "random", "miss-weight": "1", "context-weight": "1", "agree": "0", "target": "http://a", "kv-events": "tcp://a:1", "kv-topic": "x",
 		"tokens": "memo", "tokenize-timeout": "1s", "attempts": "1", "fail-open": "true", "scrape": "1s", "probe": "1s",
+		"allow-kv-transfer": "true", "refuse-member": "x",
 	} {
 		if _, err := parseFlags([]string{"-config", "x", "-" + name + "=" + value}, io.Discard); err == nil || !strings.Contains(err.Error(), "-"+name) {
 			t.Errorf("-%s beside -config: %v", name, err)
@@ -225,7 +226,7 @@ func TestFleetFlags(t *testing.T) {
 			t.Errorf("-%s is not marked in the help", name)
 		}
 	}
-	if n := strings.Count(help.String(), "\t* "); n != 13 {
+	if n := strings.Count(help.String(), "\t* "); n != 15 {
 		t.Errorf("%d flags are marked", n)
 	}
 }

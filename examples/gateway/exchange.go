@@ -10,6 +10,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -23,10 +24,10 @@ type exchange struct {
 	h      *Handler
 	client *client
 	r      *http.Request
-	in     *body
+	in     *reqbody.Body
 	header http.Header // for the targets
 	match  config.Match
-	names  []span // where the body names its model, if that may have to be another
+	names  []reqbody.Span // where the body names its model, if that may have to be another
 	lease  *router.Lease
 	tokens tokenUse
 }
@@ -38,7 +39,7 @@ func (x *exchange) edit(t router.Target) edit {
 		return edit{}
 	}
 	if x.names == nil { // the file has changed since the request came
-		x.names, _ = modelSpans(x.in.data)
+		x.names, _ = modelSpans(x.in.Bytes())
 	}
 	return rename(x.names, name)
 }
@@ -113,9 +114,9 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 		ProtoMajor:    1,
 		ProtoMinor:    1,
 		Header:        withHeader(x.header, ref.Header),
-		Body:          x.in.reader(e),
-		GetBody:       func() (io.ReadCloser, error) { return x.in.reader(e), nil },
-		ContentLength: int64(e.size(len(x.in.data))),
+		Body:          bodyOf(x.in, e),
+		GetBody:       func() (io.ReadCloser, error) { return bodyOf(x.in, e), nil },
+		ContentLength: int64(e.size(len(x.in.Bytes()))),
 	}).WithContext(a.ctx)
 	resp, err := x.h.cfg.Transport.RoundTrip(req)
 	if err != nil {

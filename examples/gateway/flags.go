@@ -31,6 +31,8 @@ type fleetFlags struct {
 	tokenizeTimeout time.Duration
 	scrape, probe   time.Duration
 	failover        router.Options
+	kvTransfer      bool     // -allow-kv-transfer
+	refuse          repeated // -refuse-member
 }
 
 func strategyNames() string {
@@ -72,6 +74,13 @@ func (f *fleetFlags) file() string {
 			line("[%s]\nenabled = true\ninterval_secs = %v", t.name, t.every.Seconds())
 		}
 	}
+	if f.kvTransfer || len(f.refuse) > 0 {
+		var names []string
+		for _, n := range f.refuse {
+			names = append(names, quote(n))
+		}
+		line("[requests]\nallow_kv_transfer = %v\nrefuse_members = [%s]", f.kvTransfer, strings.Join(names, ", "))
+	}
 	for i, t := range f.targets {
 		line("[[providers]]\nname = %s\napi_base = %s", quote(t.name()), quote(t.url))
 		if i < len(f.events) {
@@ -111,6 +120,15 @@ func quote(s string) string {
 	}
 	return string(q)
 }
+
+// repeated is a flag that can be given several times.
+type repeated []string
+
+// String is for package flag.
+func (r *repeated) String() string { return strings.Join(*r, " ") }
+
+// Set adds a value.
+func (r *repeated) Set(s string) error { *r = append(*r, s); return nil }
 
 // target is one value of -target.
 type target struct {

@@ -148,7 +148,7 @@ func (g *rig) settled(t *testing.T) {
 				return false
 			}
 		}
-		return g.h.Active() == 0 && g.h.bodies.used.Load() == 0
+		return g.h.Active() == 0 && g.h.bodies.Used() == 0
 	})
 }
 

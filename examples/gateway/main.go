@@ -120,13 +120,18 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.DurationVar(&f.scrape, own("scrape"), 0, "* how often to read each target's /metrics for what other gateways sent it (0: never)")
 	fs.DurationVar(&f.probe, own("probe"), 0, "* how often to ask each target's /health (0: never; what requests tell is always used)")
 
+	fs.BoolVar(&f.kvTransfer, own("allow-kv-transfer"), false, "* pass on members such as kv_transfer_params, by which engines hand over KV caches (refused otherwise: from a client they can end an engine)")
+	fs.Var(&f.refuse, own("refuse-member"), "* `NAME` of a further member of requests that is refused; give one for each")
+
 	h := &c.handler
 	fs.IntVar(&c.maxText, "max-text", 0, "`bytes` of a prompt that are matched (0: all)")
 	fs.Int64Var(&h.MaxBody, "max-body", 32<<20, "most `bytes` of one request body")
 	fs.Int64Var(&h.MaxBodies, "max-bodies", 1<<30, "most `bytes` of all request bodies at once")
 	fs.BoolVar(&h.Silent, "silent", false, "leave out the X-Warmroute headers, for clients that do not trust each other")
 	fs.IntVar(&h.MaxRequests, "max-requests", 16384, "most requests at once")
-	fs.DurationVar(&h.BodyTimeout, "body-timeout", time.Minute, "most time for a client to send its body")
+	fs.DurationVar(&h.BodyTimeout, "body-timeout", time.Minute, "most time for a client to send the rest of its body, or -body-rate bytes a second")
+	fs.Int64Var(&h.BodyRate, "body-rate", 8192, "least `bytes` a second of a body that takes longer than -body-timeout")
+	fs.Float64Var(&h.ClientShare, "client-share", 0, "most of -max-bodies and -max-requests that one client's address may have, 0 to 1 (0: all; set it only if clients connect themselves)")
 	fs.DurationVar(&h.WriteTimeout, "write-timeout", time.Minute, "most time for a client to take in what it is sent")
 	fs.DurationVar(&h.HeaderTimeout, "header-timeout", 10*time.Minute, "most time for a target to begin its reply")
 	fs.DurationVar(&h.IdleTimeout, "idle-timeout", 5*time.Minute, "most time between two parts of a reply")

@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/internal/reqbody"
 )
 
 const modelsPath = "/v1/models"
@@ -86,6 +88,18 @@ func refuseModel(w http.ResponseWriter, model string, body bool) {
 		model = strings.ToValidUTF8(model[:maxShown], "") + "..."
 	}
 	refuseWith(w, http.StatusNotFound, "NotFoundError", "model", fmt.Sprintf("The model `%s` does not exist.", model))
+}
+
+// refuseMember answers a request with a member that a client must not set, or in a form
+// in which none can be looked for.
+func refuseMember(w http.ResponseWriter, err error) {
+	param := ""
+	var member *reqbody.MemberError
+	if errors.As(err, &member) {
+		param = member.Name
+	}
+	message := err.Error()
+	refuseWith(w, http.StatusBadRequest, "BadRequestError", param, strings.ToUpper(message[:1])+message[1:]+".")
 }
 
 // refuseWith answers with an error in the form of the engines' own.

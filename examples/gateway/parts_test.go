@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config/file"
+	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
@@ -134,30 +136,32 @@ func FuzzMeter(f *testing.F) {
 	})
 }
 
-// TestBodyPool lends a buffer again only when its last reader is closed.
-func TestBodyPool(t *testing.T) {
-	p := &bodyPool{budget: 1 << 20}
-	r, _ := http.NewRequest("POST", "/", strings.NewReader("first"))
-	b := &body{pool: p}
-	b.refs.Store(1)
-	if err := b.fill(r, 100); err != nil {
+// TestBodyReaders lends a buffer again only when its last reader is closed.
+func TestBodyReaders(t *testing.T) {
+	p, err := reqbody.New(reqbody.Config{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	one, two := b.reader(edit{}), b.reader(edit{})
+	r := httptest.NewRequest("POST", "/", strings.NewReader("first"))
+	b, err := p.Read(httptest.NewRecorder(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := bodyOf(b, edit{}), bodyOf(b, edit{})
 	if got, err := io.ReadAll(one); string(got) != "first" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	b.release()
+	b.Release()
 	one.Close()
 	one.Close() // gives nothing up twice
-	if p.used.Load() == 0 {
+	if p.Used() == 0 {
 		t.Error("given back while a reader is open")
 	}
 	if got, err := io.ReadAll(two); string(got) != "first" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 	two.Close()
-	if p.used.Load() != 0 {
+	if p.Used() != 0 {
 		t.Error("not given back")
 	}
 	if _, err := two.Read(make([]byte, 1)); err == nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/egress"
+	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -35,19 +36,25 @@ type Config struct {
 
 	// MaxBody bounds one request body in bytes; 0 means 32 MiB.
 	MaxBody int64
-	// MaxBodies bounds the bytes of all request bodies held at once; 0 means
-	// 1 GiB. MaxRequests bounds the requests at once; 0 means 16,384. Over either
-	// the answer is 503.
+	// MaxBodies bounds the bytes of all request bodies held at once, which are counted
+	// as they come; 0 means 1 GiB. MaxRequests bounds the requests at once whose bodies
+	// are there; 0 means 16,384. Over either the answer is 503.
 	MaxBodies   int64
 	MaxRequests int
+	// ClientShare is the share of MaxBodies and of MaxRequests that the clients of one
+	// address may take, above 0 and at most 1. 0: all of it. Clients behind one proxy
+	// have one address.
+	ClientShare float64
 	// Silent leaves out the headers that say what was chosen and how much of the
 	// prompt was cached, which is of what others asked.
 	Silent bool
 
-	// BodyTimeout bounds how long a client may take to send its body; 0 means
-	// one minute. WriteTimeout bounds how long a client may leave what it gets
-	// unread; 0 means one minute.
+	// BodyTimeout and BodyRate bound how slowly a client may send its body: in each
+	// BodyTimeout the rest of it must come, or BodyRate bytes a second. 0 means one
+	// minute and 8,192. WriteTimeout bounds how long a client may leave unread what it
+	// is sent; 0 means one minute.
 	BodyTimeout, WriteTimeout time.Duration
+	BodyRate                  int64
 	// HeaderTimeout bounds the wait for a target's reply to begin, which for a
 	// reply that is not streamed is the whole of it; 0 means 10 minutes.
 	// IdleTimeout bounds the wait for more of a reply; 0 means 5 minutes. There
@@ -59,8 +66,9 @@ type Config struct {
 // target, passes the reply on as it comes, and settles the lease.
 type Handler struct {
 	cfg      Config
-	bodies   bodyPool
-	active   atomic.Int64 // requests being served
+	bodies   *reqbody.Pool
+	active   atomic.Int64 // requests being served, whose bodies are there
+	clients  *reqbody.Shares
 	draining atomic.Bool
 }
 
@@ -74,18 +82,20 @@ func NewHandler(cfg Config) (*Handler, error) {
 		n    int64
 	}{
 		{"MaxBody", cfg.MaxBody}, {"MaxBodies", cfg.MaxBodies}, {"MaxRequests", int64(cfg.MaxRequests)},
-		{"BodyTimeout", int64(cfg.BodyTimeout)}, {"WriteTimeout", int64(cfg.WriteTimeout)},
+		{"BodyTimeout", int64(cfg.BodyTimeout)}, {"BodyRate", cfg.BodyRate}, {"WriteTimeout", int64(cfg.WriteTimeout)},
 		{"HeaderTimeout", int64(cfg.HeaderTimeout)}, {"IdleTimeout", int64(cfg.IdleTimeout)},
 	} {
 		if f.n < 0 {
 			return nil, fmt.Errorf("gateway: %s is negative", f.name)
 		}
 	}
-	cfg.MaxBody = cmp.Or(cfg.MaxBody, 32<<20)
+	if !(cfg.ClientShare >= 0 && cfg.ClientShare <= 1) {
+		return nil, fmt.Errorf("gateway: ClientShare is %v; it must be 0 to 1", cfg.ClientShare)
+	}
+	bounds := reqbody.Config{MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, Timeout: cfg.BodyTimeout, Rate: cfg.BodyRate}.WithDefaults()
+	cfg.MaxBody, cfg.BodyTimeout = bounds.MaxBody, bounds.Timeout
 	cfg.Parser.MaxBody = cmp.Or(cfg.Parser.MaxBody, -1) // what is longer than MaxBody does not get there
-	cfg.MaxBodies = cmp.Or(cfg.MaxBodies, 1<<30)
 	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 16384)
-	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, time.Minute)
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
@@ -96,7 +106,14 @@ func NewHandler(cfg Config) (*Handler, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	h := &Handler{cfg: cfg}
-	h.bodies.budget = cfg.MaxBodies
+	if cfg.ClientShare > 0 {
+		bounds.MaxClient = max(int64(cfg.ClientShare*float64(bounds.MaxBodies)), 1)
+		h.clients = reqbody.NewShares(max(int64(cfg.ClientShare*float64(cfg.MaxRequests)), 1))
+	}
+	var err error
+	if h.bodies, err = reqbody.New(bounds); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
 	return h, nil
 }
 
@@ -149,40 +166,50 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.listModels(w, r)
 		return
 	}
-	if h.active.Add(1) > int64(h.cfg.MaxRequests) {
-		h.active.Add(-1)
-		refuse(w, http.StatusServiceUnavailable, time.Second, errBusy.Error())
+	switch {
+	case h.active.Load() >= int64(h.cfg.MaxRequests):
+		h.refuseBody(w, r, reqbody.ErrBusy)
 		return
-	}
-	defer h.active.Add(-1)
-	if r.Method == http.MethodConnect || wantsWebSocket(r) {
+	case r.Method == http.MethodConnect || wantsWebSocket(r):
 		refuse(w, http.StatusNotImplemented, 0, "tunnels and WebSockets are not proxied")
+		return
+	case climbs(r.URL):
+		refuse(w, http.StatusBadRequest, 0, "the path has a .. in it")
 		return
 	}
 
-	in, err := h.bodies.read(r, h.cfg.MaxBody)
+	in, err := h.bodies.Read(w, r)
 	client.arm() // a body may have taken longer than an answer may
 	if err != nil {
 		h.refuseBody(w, r, err)
 		return
 	}
-	defer in.release()
+	defer in.Release()
 	if r.Body != nil && r.Body != http.NoBody {
 		// What the server reads from now on, to see that the client has gone, must not
 		// time out.
 		client.ctl.SetReadDeadline(time.Time{})
 	}
+	if !h.enter(r) {
+		refuse(w, http.StatusServiceUnavailable, time.Second, reqbody.ErrBusy.Error())
+		return
+	}
+	defer h.leave(r)
+	if err := h.cfg.service.refused(r, in.Bytes()); err != nil {
+		refuseMember(w, err)
+		return
+	}
 
-	p := h.parse(r, in.data)
+	p := h.parse(r, in.Bytes())
 	m, ok := h.cfg.service.match(p.Model)
 	if !ok {
-		refuseModel(w, p.Model, len(in.data) > 0)
+		refuseModel(w, p.Model, len(in.Bytes()) > 0)
 		return
 	}
 	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), match: m}
 	state := h.cfg.service.state(m.Route)
 	if state.renames && m.Requested != "" {
-		if x.names, ok = modelSpans(in.data); !ok {
+		if x.names, ok = modelSpans(in.Bytes()); !ok {
 			refuseWith(w, http.StatusBadRequest, "BadRequestError", "model", "The request names its model too often.")
 			return
 		}
@@ -194,6 +221,27 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.run()
+}
+
+// enter counts a request whose body is there, unless there are too many; leave takes it
+// back.
+func (h *Handler) enter(r *http.Request) bool {
+	if h.active.Add(1) > int64(h.cfg.MaxRequests) {
+		h.active.Add(-1)
+		return false
+	}
+	if h.clients != nil && !h.clients.Take(reqbody.ClientOf(r), 1) {
+		h.active.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (h *Handler) leave(r *http.Request) {
+	h.active.Add(-1)
+	if h.clients != nil {
+		h.clients.Give(reqbody.ClientOf(r), 1)
+	}
 }
 
 // parse returns r's prompt. One that is not understood is empty, or as much as
@@ -227,9 +275,9 @@ func (h *Handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) 
 	w.Header().Set("Connection", "close")
 	var timeout net.Error
 	switch {
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, reqbody.ErrTooLarge):
 		refuse(w, http.StatusRequestEntityTooLarge, 0, "the request body is larger than "+strconv.FormatInt(h.cfg.MaxBody, 10)+" bytes")
-	case errors.Is(err, errBusy):
+	case errors.Is(err, reqbody.ErrBusy):
 		refuse(w, http.StatusServiceUnavailable, time.Second, err.Error())
 	case errors.As(err, &timeout) && timeout.Timeout():
 		refuse(w, http.StatusRequestTimeout, 0, "the request body did not come in time")
@@ -265,6 +313,21 @@ func refuse(w http.ResponseWriter, status int, retryAfter time.Duration, message
 		Code    int    `json:"code"`
 	}
 	json.NewEncoder(w).Encode(map[string]detail{"error": {message, "gateway_error", status}})
+}
+
+// climbs reports whether a part of u's path is .., with which it could leave the path of
+// a target's base: engines, and proxies before them, resolve it, also if a slash or a
+// backslash is escaped, or if parameters follow.
+func climbs(u *url.URL) bool {
+	if !strings.Contains(u.Path, "..") {
+		return false
+	}
+	for part := range strings.FieldsFuncSeq(u.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		if name, _, _ := strings.Cut(part, ";"); name == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // resolve returns the URL of a request for u at the target with the given base.

@@ -4,44 +4,27 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-)
 
-// span is where something stands in a body.
-type span struct{ lo, hi int }
+	"github.com/warmroute/router/internal/reqbody"
+)
 
 // maxNames bounds how often a body may name its model. Once is right; the engines
 // take the last.
 const maxNames = 16
 
-// modelSpans finds the values of all members "model" of the object that body is.
-// What comes after a mistake is not looked at: the engines refuse such a body. It is
-// false where there are more than maxNames.
-func modelSpans(body []byte) ([]span, bool) {
-	s := skipper{b: body}
-	if s.peek() != '{' {
-		return nil, true
-	}
-	var found []span
-	for s.i++; s.peek() == '"'; s.i++ {
-		lo := s.i
-		s.str()
-		key := body[lo:s.i]
-		if s.peek() != ':' {
-			return found, true
+// modelSpans returns the values of all members "model" of the object that body is. What
+// comes after a mistake is not looked at: the engines refuse such a body. It is false if
+// there are more than maxNames.
+func modelSpans(body []byte) ([]reqbody.Span, bool) {
+	var found []reqbody.Span
+	for key, value := range reqbody.Members(body) {
+		if !isModel(key) {
+			continue
 		}
-		s.i++
-		s.peek()
-		lo = s.i
-		s.value()
-		if isModel(key) && s.i > lo {
-			if len(found) == maxNames {
-				return nil, false
-			}
-			found = append(found, span{lo, s.i})
+		if len(found) == maxNames {
+			return nil, false
 		}
-		if s.peek() != ',' {
-			break
-		}
+		found = append(found, value)
 	}
 	return found, true
 }
@@ -55,80 +38,14 @@ func isModel(key []byte) bool {
 	return len(key) <= len(`"model"`)*6 && json.Unmarshal(key, &k) == nil && k == "model"
 }
 
-// skipper passes over JSON that it does not check.
-type skipper struct {
-	b []byte
-	i int
-}
-
-// peek passes white space and returns the next byte, 0 at the end.
-func (s *skipper) peek() byte {
-	for ; s.i < len(s.b); s.i++ {
-		switch c := s.b[s.i]; c {
-		case ' ', '\t', '\n', '\r':
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-// str passes the string that begins here.
-func (s *skipper) str() {
-	for s.i++; s.i < len(s.b); s.i++ {
-		n := bytes.IndexByte(s.b[s.i:], '"')
-		if n < 0 {
-			s.i = len(s.b)
-			return
-		}
-		escapes := 0
-		for escapes < n && s.b[s.i+n-1-escapes] == '\\' {
-			escapes++
-		}
-		if s.i += n; escapes%2 == 0 {
-			s.i++
-			return
-		}
-	}
-}
-
-// value passes the value that begins here.
-func (s *skipper) value() {
-	for depth := 0; s.i < len(s.b); {
-		switch s.b[s.i] {
-		case '"':
-			s.str()
-			if depth == 0 {
-				return
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return
-			}
-			if depth--; depth == 0 {
-				s.i++
-				return
-			}
-		case ',', ' ', '\t', '\n', '\r':
-			if depth == 0 {
-				return
-			}
-		}
-		s.i++
-	}
-}
-
 // edit is a body in which some spans are replaced. The zero edit changes nothing.
 type edit struct {
-	at    []span // in order
+	at    []reqbody.Span // in order
 	value []byte
 }
 
 // rename returns the edit that makes name the model.
-func rename(at []span, name string) edit {
+func rename(at []reqbody.Span, name string) edit {
 	v, err := json.Marshal(name)
 	if err != nil {
 		return edit{} // no string fails
@@ -139,7 +56,7 @@ func rename(at []span, name string) edit {
 // size returns the length of a body of n bytes with the edit.
 func (e edit) size(n int) int {
 	for _, s := range e.at {
-		n += len(e.value) - (s.hi - s.lo)
+		n += len(e.value) - (s.Hi - s.Lo)
 	}
 	return n
 }
@@ -155,10 +72,10 @@ func (e edit) piece(body []byte, i int) ([]byte, bool) {
 	}
 	lo, hi := 0, len(body)
 	if n > 0 {
-		lo = e.at[n-1].hi
+		lo = e.at[n-1].Hi
 	}
 	if n < len(e.at) {
-		hi = e.at[n].lo
+		hi = e.at[n].Lo
 	}
 	return body[lo:hi], true
 }

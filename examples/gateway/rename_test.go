@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -46,14 +48,14 @@ func TestRename(t *testing.T) {
 	if _, ok := modelSpans([]byte("{" + strings.Repeat(`"model":"a",`, maxNames+1) + `"x":1}`)); ok {
 		t.Error("any number of names is taken")
 	}
-	if got := string(rename([]span{{9, 12}}, "a\"\n\u00e9<").apply([]byte(`{"model":"x"}`))); !json.Valid([]byte(got)) {
+	if got := string(rename([]reqbody.Span{{Lo: 9, Hi: 12}}, "a\"\n\u00e9<").apply([]byte(`{"model":"x"}`))); !json.Valid([]byte(got)) {
 		t.Errorf("not JSON: %s", got)
 	}
 }
 
 // oracle finds the values of the members "model" with encoding/json. ok is false where
 // body is no object.
-func oracle(body []byte) (at []span, last string, ok bool) {
+func oracle(body []byte) (at []reqbody.Span, last string, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
 		return nil, "", false
@@ -69,7 +71,7 @@ func oracle(body []byte) (at []span, last string, ok bool) {
 		}
 		if key == "model" {
 			hi := int(d.InputOffset())
-			at = append(at, span{hi - len(v), hi})
+			at = append(at, reqbody.Span{Lo: hi - len(v), Hi: hi})
 			last = ""
 			_ = json.Unmarshal(v, &last) // "" where it is no string
 		}
@@ -85,6 +87,10 @@ func FuzzRename(f *testing.F) {
 	for _, s := range []string{`{"model":"a","x":[{"model":"b"}],"mod\u0065l":"c"}`, `{"a":"\\\"","model":null}`, `{"model":1}`, `[1]`, `{"model":"a`, " {} "} {
 		f.Add([]byte(s), "meta-llama/Llama", 3)
 	}
+	pool, err := reqbody.New(reqbody.Config{})
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, in []byte, name string, step int) {
 		at, few := modelSpans(in)
 		want, last, valid := oracle(in)
@@ -92,7 +98,7 @@ func FuzzRename(f *testing.F) {
 			if few != (len(want) <= maxNames) {
 				t.Fatalf("%d found, %v", len(want), few)
 			}
-			if d := cmp.Diff(want, at, cmp.AllowUnexported(span{})); few && d != "" {
+			if d := cmp.Diff(want, at); few && d != "" {
 				t.Fatalf("%q (-want +got):\n%s", in, d)
 			}
 			p, err := prompt.FromRequest("/v1/other", http.Header{}, in)
@@ -108,9 +114,12 @@ func FuzzRename(f *testing.F) {
 		if valid && few && json.Valid(in) && !json.Valid(all) {
 			t.Fatalf("%q became %q", in, all)
 		}
-		b := &body{data: in, pool: &bodyPool{budget: 1 << 30}}
-		b.refs.Store(1)
-		r := b.reader(e)
+		b, err := pool.Read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", bytes.NewReader(in)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Release()
+		r := bodyOf(b, e)
 		var got []byte
 		buf := make([]byte, max(step&0xff, 1))
 		for {

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"log/slog"
+	"mime"
+	"net/http"
 	"os"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/egress"
+	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
@@ -26,6 +30,8 @@ type service struct {
 	streams streams
 	wrong   mismatches
 	live    *livePage // nil: there is none
+
+	refuse atomic.Pointer[reqbody.Refused] // members of requests
 
 	mu     sync.Mutex // one update at a time
 	routes atomic.Pointer[map[string]*routeState]
@@ -87,6 +93,7 @@ func (s *service) update() error {
 	old := s.routes.Load()
 	fresh := make(map[string]*routeState)
 	f := s.gateway.File()
+	s.refuse.Store(refusedBy(f))
 	var failed error
 	for i := range f.Routes {
 		r := &f.Routes[i]
@@ -125,6 +132,34 @@ func (s *service) update() error {
 		}
 	}
 	return failed
+}
+
+// refusedBy returns the members that a file refuses.
+func refusedBy(f *file.File) *reqbody.Refused {
+	names := f.Requests.RefuseMembers
+	if !f.Requests.AllowKVTransfer {
+		names = append(reqbody.KVTransfer(), names...)
+	}
+	return reqbody.NewRefused(names...)
+}
+
+// refused returns an error if a client must not send the body of r. A compressed one is
+// not looked into: the engines do not take it.
+func (s *service) refused(r *http.Request, body []byte) error {
+	if r.Header.Get("Content-Encoding") != "" {
+		return nil
+	}
+	err := s.refuse.Load().Check(body)
+	if err == reqbody.ErrEncoding && !isJSON(r.Header.Get("Content-Type")) {
+		return nil // an engine does not read it as JSON
+	}
+	return err
+}
+
+// isJSON reports whether an engine may read a body of this Content-Type as JSON.
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err != nil || strings.Contains(media, "json") || strings.HasPrefix(media, "text/")
 }
 
 // group returns the targets of r that one question about tokens can go to, whichever

@@ -114,7 +114,7 @@ type tokenUse struct {
 
 // fill gives p, the prompt of x, ids where it has none and they are known.
 func (t *tokenSource) fill(x *exchange, p *router.Prompt) (u tokenUse) {
-	r, body := x.r, x.in.data
+	r, body := x.r, x.in.Bytes()
 	if t == nil || len(body) == 0 || r.Header.Get("Content-Encoding") != "" {
 		return u
 	}
@@ -149,16 +149,16 @@ func (t *tokenSource) fill(x *exchange, p *router.Prompt) (u tokenUse) {
 // ask asks an engine, by the names and keys that engines know.
 func (t *tokenSource) ask(x *exchange, key tokenmemo.Key) []uint32 {
 	to := t.group.Load().target
-	header, body := x.r.Header, x.in.data
+	header, body := x.r.Header, x.in.Bytes()
 	if !sameKey(to.Header, http.Header{}) {
 		header = to.Header
 	}
 	if e := x.edit(router.Target{Ref: to}); e.at != nil {
 		n := int64(e.size(len(body)))
-		if !x.in.pool.reserve(n) {
+		if !x.in.Pool().Reserve(n) {
 			return nil
 		}
-		defer x.in.pool.give(n)
+		defer x.in.Pool().Give(n)
 		body = e.apply(body)
 	}
 	ids, _ := t.client.TokensOf(x.r.Context(), key, header, body) // counted and told there

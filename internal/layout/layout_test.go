@@ -84,6 +84,7 @@ var rules = []rule{
 	{"config/file", []string{"egress", "kvindex", "lmcache", "loadview", "strategy/*", "trie"}},
 	{"config", []string{"config/file", "egress", "kvindex", "lmcache", "loadview", "strategy/pipeline", "trie"}},
 	{"internal/configerr", []string{"trie"}},
+	{"internal/reqbody", []string{"internal/configerr"}},
 	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "internal/prefix", "strategy", "trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
 	{"observe", nil},

@@ -1,0 +1,216 @@
+// Package reqbody reads the bodies of HTTP requests into memory, within bounds that hold
+// whatever a client announces: memory is charged as bytes come, a body that comes too
+// slowly is given up, and one client's address may have a share of all.
+package reqbody
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warmroute/router/internal/configerr"
+)
+
+// The errors of Read, beside those of reading, among which a time-out is a net.Error.
+var (
+	ErrTooLarge = errors.New("the request body is too large")
+	ErrBusy     = errors.New("the gateway is at its limit")
+)
+
+// Config bounds the bodies of a Pool. Each zero field has a default.
+type Config struct {
+	// MaxBody bounds one body, in bytes. 0 means 32 MiB.
+	MaxBody int64
+	// MaxBodies bounds the bytes of all bodies at once. 0 means 1 GiB.
+	MaxBodies int64
+	// Timeout and Rate are the least speed of a body: each Timeout, Rate bytes a second
+	// must have come, or the rest of it. 0 means a minute and 8,192 bytes a second.
+	Timeout time.Duration
+	Rate    int64
+	// MaxClient bounds the bytes of all bodies of one client's address. 0: no bound.
+	MaxClient int64
+}
+
+// WithDefaults returns c with the default in place of each field that is zero and has
+// one.
+func (c Config) WithDefaults() Config {
+	c.MaxBody = cmp.Or(c.MaxBody, 32<<20)
+	c.MaxBodies = cmp.Or(c.MaxBodies, 1<<30)
+	c.Timeout = cmp.Or(c.Timeout, time.Minute)
+	c.Rate = cmp.Or(c.Rate, 8192)
+	return c
+}
+
+// Pool lends buffers for bodies and bounds their sum. It is safe for concurrent use.
+type Pool struct {
+	cfg     Config
+	step    int64     // bytes that must come each Timeout
+	free    sync.Pool // of *Body
+	used    atomic.Int64
+	clients *Shares
+}
+
+// New returns a Pool. The error is a *router.ConfigError for each field that is negative,
+// joined.
+func New(c Config) (*Pool, error) {
+	c = c.WithDefaults()
+	bad := configerr.List{Package: "reqbody"}
+	const positive = "at least 1, or 0 for the default"
+	bad.Check(c.MaxBody > 0, "MaxBody", c.MaxBody, positive)
+	bad.Check(c.MaxBodies > 0, "MaxBodies", c.MaxBodies, positive)
+	bad.Check(c.Timeout > 0, "Timeout", c.Timeout, "positive, or 0 for the default")
+	bad.Check(c.Rate > 0, "Rate", c.Rate, positive)
+	bad.Check(c.MaxClient >= 0, "MaxClient", c.MaxClient, "at least 0")
+	if err := bad.Err(); err != nil {
+		return nil, err
+	}
+	p := &Pool{cfg: c, clients: NewShares(c.MaxClient)}
+	// A float64, as the product need not fit 64 bits.
+	p.step = int64(min(float64(c.Rate)*c.Timeout.Seconds(), float64(c.MaxBody)))
+	return p, nil
+}
+
+// Reserve takes n bytes from the bound of all bodies, unless it has no more; Give brings
+// them back.
+func (p *Pool) Reserve(n int64) bool {
+	if p.used.Add(n) > p.cfg.MaxBodies {
+		p.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+// Give brings back n bytes that Reserve took.
+func (p *Pool) Give(n int64) { p.used.Add(-n) }
+
+// Used returns the bytes that are taken at the moment.
+func (p *Pool) Used() int64 { return p.used.Load() }
+
+const (
+	// firstBuffer is charged before any byte has come.
+	firstBuffer = 8 << 10
+	// keepBuffer is the capacity in bytes above which a buffer is left to the garbage
+	// collector, so that a few huge bodies do not stay resident.
+	keepBuffer = 1 << 20
+)
+
+// Body is a request's body in memory. Its buffer goes back to the Pool when it is
+// released as often as it was read or retained.
+type Body struct {
+	data   []byte
+	refs   atomic.Int32
+	pool   *Pool
+	held   int64  // bytes taken from the Pool
+	client string // whose bound they are taken from too
+}
+
+// Bytes returns the body. It must not be used after the Release of the last reference.
+func (b *Body) Bytes() []byte { return b.data }
+
+// Pool returns the Pool that b is of.
+func (b *Body) Pool() *Pool { return b.pool }
+
+// Read reads r's body, whose connection w answers. The caller releases the Body. It
+// leaves a read deadline on the connection, which the caller takes back.
+func (p *Pool) Read(w http.ResponseWriter, r *http.Request) (*Body, error) {
+	b := p.body()
+	if r.Body == nil || r.Body == http.NoBody {
+		return b, nil
+	}
+	if r.ContentLength > p.cfg.MaxBody {
+		b.Release()
+		return nil, ErrTooLarge
+	}
+	b.client = ClientOf(r)
+	if err := b.fill(http.NewResponseController(w), r); err != nil {
+		b.Release()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (p *Pool) body() *Body {
+	b, _ := p.free.Get().(*Body)
+	if b == nil {
+		b = &Body{pool: p}
+	}
+	b.refs.Store(1)
+	return b
+}
+
+// fill reads the body. The buffer grows to twice its size when it is full, and never
+// beyond the length that r announces.
+func (b *Body) fill(ctl *http.ResponseController, r *http.Request) error {
+	most := b.pool.cfg.MaxBody
+	if r.ContentLength >= 0 {
+		most = r.ContentLength
+	}
+	size, due := min(firstBuffer, most), int64(0)
+	for {
+		if err := b.grow(size + 1); err != nil { // the one more lets the last Read see the end
+			return err
+		}
+		if int64(len(b.data)) >= due {
+			due = int64(len(b.data)) + b.pool.step
+			// A writer that has no connection behind it has no deadline either.
+			_ = ctl.SetReadDeadline(time.Now().Add(b.pool.cfg.Timeout))
+		}
+		n, err := r.Body.Read(b.data[len(b.data):b.held]) // a lent buffer may be larger
+		b.data = b.data[:len(b.data)+n]
+		if int64(len(b.data)) > b.pool.cfg.MaxBody {
+			return ErrTooLarge
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the request body: %w", err)
+		}
+		if int64(len(b.data)) > size {
+			size = min(2*size, most)
+		}
+	}
+}
+
+// grow makes the capacity at least n, within the bounds.
+func (b *Body) grow(n int64) error {
+	if add := n - b.held; add > 0 {
+		if !b.pool.clients.Take(b.client, add) {
+			return ErrBusy
+		}
+		if !b.pool.Reserve(add) {
+			b.pool.clients.Give(b.client, add)
+			return ErrBusy
+		}
+		b.held = n
+	}
+	if int64(cap(b.data)) < n {
+		data := make([]byte, len(b.data), n)
+		copy(data, b.data)
+		b.data = data
+	}
+	return nil
+}
+
+// Retain adds a reference.
+func (b *Body) Retain() { b.refs.Add(1) }
+
+// Release gives up a reference.
+func (b *Body) Release() {
+	if b.refs.Add(-1) > 0 {
+		return
+	}
+	b.pool.Give(b.held)
+	b.pool.clients.Give(b.client, b.held)
+	b.held, b.client = 0, ""
+	b.data = b.data[:0]
+	if cap(b.data) > keepBuffer {
+		b.data = nil
+	}
+	b.pool.free.Put(b)
+}
