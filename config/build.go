@@ -27,6 +27,7 @@ type state struct {
 	index   *kvindex.Index
 	blocks  int               // that the index was made for
 	bases   map[string]string // where each target is, by ID
+	view    string            // the settings of the fleet; equal ones are the same
 	routes  map[string]*route // by Route.Model
 	names
 }
@@ -55,6 +56,7 @@ func (g *Gateway) build(f *file.File, old *state) (*state, error) {
 		providers: make(map[string]*file.Provider), offers: make(map[string][]offer),
 		indexed: make(map[string]bool), polled: make(map[string]bool),
 	}
+	b.view = fmt.Sprint(f.Egress, f.MetricsScrape, f.HealthProbe, f.Health)
 	if err := b.readers(); err != nil {
 		return nil, err
 	}
@@ -219,6 +221,7 @@ type subscription struct {
 	ranks                       int // that share the stream; 0: there is one
 	stale                       time.Duration
 	index                       *kvindex.Index
+	egress                      string // the policy; equal ones are the same
 }
 
 // targets returns the IDs of the targets that the stream speaks of.
@@ -239,7 +242,7 @@ func (b *builder) subscriptions(p *file.Provider, offers []offer) error {
 	if k == nil || b.index == nil || !b.indexed[p.Name] {
 		return nil
 	}
-	sub := subscription{topic: k.Topic, stale: secs(k.StaleSecs), index: b.index}
+	sub := subscription{topic: k.Topic, stale: secs(k.StaleSecs), index: b.index, egress: fmt.Sprint(b.file.Egress)}
 	if sub.stale == 0 {
 		sub.stale = -1 // not at all
 	}

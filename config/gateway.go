@@ -26,6 +26,7 @@ type Gateway struct {
 	leaving   map[string]departure // members that no route offers any more
 	subs      map[subscription]*running
 	run       context.Context // Run's; nil while it does not run
+	viewed    string          // the state.view that the view and the poller have
 }
 
 // Build makes a Gateway of a file. It connects to nothing: that is done by Run.

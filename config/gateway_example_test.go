@@ -93,8 +93,7 @@ func ExampleGateway_Watch() {
 	// context canceled context canceled
 }
 
-// A new file that cannot be put in place changes nothing. On SIGHUP a gateway
-// calls ReloadFile.
+// A file that cannot be read changes nothing. On SIGHUP a gateway calls ReloadFile.
 func ExampleGateway_ReloadFile() {
 	f, err := config.Parse([]byte(two), config.Options{})
 	if err != nil {
@@ -109,11 +108,11 @@ func ExampleGateway_ReloadFile() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(g.Reload(f))
+	fmt.Println(g.Reload(f), g.File().Health.CoolAfter)
 	fmt.Println(len(g.File().Routes), g.View().Snapshot()[0].Target.ID)
 	// Output:
 	// true
-	// config: a change of [health] needs a restart; nothing was changed
+	// <nil> 1
 	// 1 vllm-1
 }
 

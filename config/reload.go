@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/warmroute/router"
@@ -15,19 +14,9 @@ import (
 // had found their route before.
 const grace = 10 * time.Second
 
-// RestartError says which tables of a new file cannot be put in place while the
-// Gateway runs. It is returned by pointer.
-type RestartError struct{ Tables []string }
-
-// Error names the tables.
-func (e *RestartError) Error() string {
-	return "config: a change of [" + strings.Join(e.Tables, "], [") + "] needs a restart; nothing was changed"
-}
-
-// Reload puts f in place of the file before, in one step for each request. Where it
-// fails nothing is changed, and the error says why: what f names cannot be made, or
-// it changes [egress], [health] or how often is scraped and probed, which is a
-// [*RestartError].
+// Reload puts f in place of the file before, in one step for each request. If it fails,
+// nothing is changed. A changed [egress] counts from the next connection on, also for
+// targets that stay; a host's own connections to targets are its own to end.
 //
 // Kept are the counters, health and requests in flight of targets that stay, which
 // is told by their ID; and what is learned, also by a route that stays (told by its
@@ -41,29 +30,7 @@ func (e *RestartError) Error() string {
 func (g *Gateway) Reload(f *file.File) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	if what := restart(g.now.Load().file, f); len(what) > 0 {
-		return &RestartError{Tables: what}
-	}
 	return g.replace(f)
-}
-
-// restart returns the tables that differ and cannot be changed.
-func restart(a, b *file.File) []string {
-	var ts []string
-	if !file.Same(a.Egress, b.Egress) {
-		ts = append(ts, "egress")
-	}
-	va, vb := viewConfig(a, Options{}), viewConfig(b, Options{})
-	if !file.Same(va.Scrape, vb.Scrape) {
-		ts = append(ts, "metrics_scrape")
-	}
-	if va.Probe != vb.Probe {
-		ts = append(ts, "health_probe")
-	}
-	if !file.Same(a.Health, b.Health) {
-		ts = append(ts, "health")
-	}
-	return ts
 }
 
 // replace does what Reload says. The lock is held.
@@ -87,14 +54,11 @@ func (g *Gateway) replace(f *file.File) error {
 		delete(leaving, m.ID)
 	}
 	members, leaving := g.departed(s.members, leaving)
-	if err := g.view.Set(members); err != nil {
-		return fmt.Errorf("config: %w", err)
-	}
-	if err := g.poller.Set(s.caches); err != nil {
+	if err := g.setFleet(s, members); err != nil {
 		err = fmt.Errorf("config: %w", err)
 		if old != nil {
 			before, _ := g.departed(old.members, g.leaving)
-			err = errors.Join(err, g.view.Set(before))
+			err = errors.Join(err, g.setFleet(old, before))
 		}
 		return err
 	}
@@ -110,6 +74,23 @@ func (g *Gateway) replace(f *file.File) error {
 		g.subscribe(s)
 	}
 	return nil
+}
+
+// setFleet brings the fleet and the poller to s, with the members given.
+func (g *Gateway) setFleet(s *state, members []loadview.Member) error {
+	if s.view != g.viewed {
+		if err := g.view.SetConfig(viewConfig(s.file, g.options)); err != nil {
+			return err
+		}
+		if err := g.poller.SetEgress(s.file.Policy()); err != nil {
+			return err
+		}
+		g.viewed = s.view
+	}
+	if err := g.view.Set(members); err != nil {
+		return err
+	}
+	return g.poller.Set(s.caches)
 }
 
 // A departure is a member on its way out.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config/file"
+	"github.com/warmroute/router/egress"
 )
 
 // fileOf makes a file of one route "m" over providers.
@@ -149,28 +150,57 @@ func TestReloadForgets(t *testing.T) {
 	}
 }
 
-func TestReloadRefusesWhatNeedsARestart(t *testing.T) {
-	base := fileOf("round_robin", "", "a")
-	g := mustBuild(t, base, options())
-	for text, want := range map[string][]string{
-		"[egress]\nblock_private = true\n":                            {"egress"},
-		"[metrics_scrape]\ninterval_secs = 1\n[health]\njitter = 0.1": {"metrics_scrape", "health"},
-		"[health_probe]\nfailures = 1\n":                              {"health_probe"},
-		"[egress]\nallow_hosts = []\n":                                nil,
-		"[metrics_scrape]\nenabled = true\npath = \"/m\"\n":           nil,
-		"[health]\ncool_after = 3\n":                                  nil,
-	} {
-		before := g.File()
-		err := g.Reload(mustParse(t, text+"\n"+base, options()))
-		var r *RestartError
-		if errors.As(err, &r) {
-			if d := cmp.Diff(want, r.Tables); d != "" || g.File() != before {
-				t.Errorf("%s: %s", text, d)
-			}
-		} else if err != nil || want != nil {
-			t.Errorf("%s: %v", text, err)
+// Everything of a file can be changed by a reload, also the fleet's own settings.
+func TestReloadOfTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		var policies []egress.Policy
+		o.Subscribe = func(s Subscription) (Runner, error) {
+			policies = append(policies, s.Egress)
+			return idle{}, nil
 		}
-	}
+		file := func(head, end string) string {
+			return head + "[[providers]]\nname='a'\napi_base='http://a'\n[providers.kv_events]\nendpoint='tcp://a:5557'\n" +
+				"[[routes]]\nmodel='m'\nstrategy='precise_cache_aware'\ntargets=[{provider='a'}]\n" + end
+		}
+		g := mustBuild(t, file("", ""), o)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- g.Run(ctx) }()
+		synctest.Wait()
+		fail := func(n int) router.State {
+			for range n {
+				l, _ := mustRoute(t, g, "m", promptOf("x"))
+				l.Done(router.Outcome{Stage: router.Failed, Err: errors.New("reset")})
+			}
+			return g.View().Snapshot()[0].Target.State
+		}
+		if s := fail(1); s != router.Ready {
+			t.Fatalf("after one failure: %v", s)
+		}
+		reload(t, g, file("[health]\ncool_after = 1\ncool_base = '1h'\ncool_max = '1h'\n", ""))
+		if s := fail(1); s != router.Cooling {
+			t.Errorf("with cool_after = 1, after a failure: %v", s)
+		}
+		if len(policies) != 1 {
+			t.Errorf("%d subscriptions, though only [health] has changed", len(policies))
+		}
+		reload(t, g, file("[egress]\nblock_private = true\n[metrics_scrape]\ninterval_secs = 1\n[health_probe]\nfailures = 1\n", ""))
+		synctest.Wait()
+		if len(policies) != 2 || policies[0].BlockPrivate || !policies[1].BlockPrivate {
+			t.Errorf("subscriptions with %+v", policies)
+		}
+		// A file that is denied changes nothing.
+		before := g.File()
+		if _, err := Parse([]byte(strings.Replace(file("[egress]\nblock_private = true\n", ""), "http://a", "http://10.0.0.1", 1)), o); err == nil {
+			t.Error("a denied address is taken")
+		}
+		if g.File() != before {
+			t.Error("the file has changed")
+		}
+		cancel()
+		<-done
+	})
 }
 
 func TestReloadFile(t *testing.T) {

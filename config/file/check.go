@@ -274,9 +274,7 @@ func (c *checker) headers(path string, hs map[string]string) {
 func (c *checker) settings(table string, t reflect.Type, err error) {
 	for _, err := range leaves(err) {
 		var bad *router.ConfigError
-		if field, why, ok := strings.Cut(strings.TrimPrefix(err.Error(), "loadview: Config."), ": "); ok && keyOf(t, field) != "" {
-			bad = &router.ConfigError{Field: field, Err: errors.New(why)}
-		} else if !errors.As(err, &bad) {
+		if !errors.As(err, &bad) {
 			c.fail(table, nil, "%s", err)
 			c.problems[len(c.problems)-1].Err = err
 			continue

@@ -1,11 +1,9 @@
 package file
 
 import (
-	"cmp"
 	"reflect"
 
 	"github.com/warmroute/router/lmcache"
-	"github.com/warmroute/router/loadview"
 )
 
 // A defaulter is a table of this package. It is given its defaults before the file is
@@ -41,7 +39,7 @@ func (t *TokenSource) defaults() {
 // setDefaults puts the defaults of other packages, which these have in WithDefaults, in
 // place of zero settings: those of loadview, of router.Options and of the strategies.
 func (f *File) setDefaults(strategies map[string]Strategy) {
-	f.Health = healthDefaults(f.Health)
+	f.Health = f.Health.WithDefaults()
 	keysOnly(&f.Health)
 	for i := range f.Routes {
 		r := &f.Routes[i]
@@ -99,20 +97,4 @@ func sameKeys(a, b reflect.Value) bool {
 		}
 	}
 	return true
-}
-
-// healthDefaults is loadview.Config.WithDefaults.
-func healthDefaults(c loadview.Config) loadview.Config {
-	if d, ok := any(c).(interface{ WithDefaults() loadview.Config }); ok {
-		return d.WithDefaults()
-	}
-	base := c.CoolBase
-	c.CoolAfter = cmp.Or(c.CoolAfter, loadview.DefaultCoolAfter)
-	c.CoolBase = cmp.Or(c.CoolBase, loadview.DefaultCoolBase)
-	c.CoolMax = max(cmp.Or(c.CoolMax, loadview.DefaultCoolMax), base)
-	c.Jitter = cmp.Or(c.Jitter, loadview.DefaultJitter)
-	c.RetryAfterMax = cmp.Or(c.RetryAfterMax, loadview.DefaultRetryAfterMax)
-	c.BreakerFailures = cmp.Or(c.BreakerFailures, loadview.DefaultBreakerFailures)
-	c.BreakerOpen = cmp.Or(c.BreakerOpen, loadview.DefaultBreakerOpen)
-	return c
 }

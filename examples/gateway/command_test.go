@@ -232,7 +232,7 @@ func TestFleetFlags(t *testing.T) {
 }
 
 // TestReload: the file is read again when it changes and on SIGHUP; one that is wrong,
-// or that needs a restart, changes nothing and is told of.
+// or that denies a target, changes nothing and is logged.
 func TestReload(t *testing.T) {
 	signalled(t)
 	leakCheck(t)
@@ -275,7 +275,7 @@ func TestReload(t *testing.T) {
 		for _, c := range []struct{ text, why string }{
 			{"this is no TOML", "1:6: expected"},
 			{text("", "c") + "strategi = 1\n", `did you mean \"strategy\"`},
-			{text("[egress]\nblock_private = true\n", "c"), "[egress] needs a restart"},
+			{text("[egress]\nblock_loopback = true\n", "c"), "is loopback"},
 		} {
 			before := p.log.count("the configuration stays as it was")
 			change(c.text)
@@ -286,7 +286,7 @@ func TestReload(t *testing.T) {
 				t.Errorf("after %q another file is in place", c.why)
 			}
 		}
-		change(text("", "c"))
+		change(text("[egress]\nblock_private = true\n[health]\ncool_after = 1\n", "c"))
 		eventually(t, "c is served", func() bool { return serves("c") })
 		if serves("a") {
 			t.Error("a is served still")

@@ -108,7 +108,7 @@ func serveFile(t *testing.T, c Config, file string) *rig {
 	t.Cleanup(func() { stop(); <-ended })
 	g.service, g.view = c.service, c.service.gateway.View()
 	if c.Transport == nil {
-		tr := NewTransport(f.Policy())
+		tr := NewTransport(f.Policy)
 		t.Cleanup(tr.CloseIdleConnections)
 		c.Transport = tr
 	}

@@ -118,14 +118,14 @@ func NewHandler(cfg Config) (*Handler, error) {
 }
 
 // NewTransport returns a transport for many long streams to few targets:
-// HTTP/1.1, no proxy, no compression of its own, and no address that the policy denies.
-func NewTransport(policy egress.Policy) *http.Transport {
-	dial := policy.Dialer().DialContext
+// HTTP/1.1, no proxy, no compression of its own, and no address that the policy of the
+// moment denies.
+func NewTransport(policy func() egress.Policy) *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			return dial(ctx, network, address)
+			return policy().Dialer().DialContext(ctx, network, address)
 		},
 		TLSHandshakeTimeout:    10 * time.Second,
 		DisableCompression:     true, // Accept-Encoding is the client's affair

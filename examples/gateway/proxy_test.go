@@ -380,7 +380,7 @@ func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 
 func TestCloseFails(t *testing.T) {
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { event(w, "1") })
-	tr := NewTransport(egress.Policy{})
+	tr := NewTransport(func() egress.Policy { return egress.Policy{} })
 	tr.DisableKeepAlives = true
 	g := newRig(t, rigConfig{Config: Config{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
 		resp, err := tr.RoundTrip(r)

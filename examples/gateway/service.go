@@ -26,7 +26,6 @@ type service struct {
 	gateway *config.Gateway
 	log     *slog.Logger
 	began   time.Time
-	policy  egress.Policy // that the file began with; a change needs a restart
 	streams streams
 	wrong   mismatches
 	live    *livePage // nil: there is none
@@ -81,9 +80,12 @@ func (s *service) build(f *file.File, o config.Options) error {
 	if err != nil {
 		return err
 	}
-	s.gateway, s.policy = g, f.Policy()
+	s.gateway = g
 	return s.update()
 }
+
+// policy returns the egress policy of the file in place.
+func (s *service) policy() egress.Policy { return s.gateway.File().Policy() }
 
 // update brings the routes' states to what the file in place says. What is known of
 // tokens stays where the source does.
@@ -107,11 +109,12 @@ func (s *service) update() error {
 			if old != nil && (*old)[r.Model] != nil {
 				before = (*old)[r.Model].tokens
 			}
-			if before != nil && reflect.DeepEqual(before.settings, *src) && before.group.Load().asks(g) {
+			policy := s.policy()
+			if before != nil && reflect.DeepEqual(before.settings, *src) && reflect.DeepEqual(before.policy, policy) && before.group.Load().asks(g) {
 				st.tokens = before
 			} else {
 				var err error
-				if st.tokens, err = newTokenSource(*src, s.policy, s.gateway.View(), s.log); err != nil {
+				if st.tokens, err = newTokenSource(*src, policy, s.gateway.View(), s.log); err != nil {
 					s.log.Error("no token ids", "route", r.Model, "err", err)
 					failed = err
 				}

@@ -19,6 +19,7 @@ import (
 // tokenSource finds the ids of prompts that come without, for one route.
 type tokenSource struct {
 	settings file.TokenSource
+	policy   egress.Policy
 	memo     *tokenmemo.Memo
 	client   *tokenize.Client      // nil: only the memo
 	group    atomic.Pointer[group] // each asks as the first one did
@@ -64,7 +65,7 @@ func newTokenSource(c file.TokenSource, policy egress.Policy, view *loadview.Vie
 	if err != nil {
 		return nil, err
 	}
-	t := &tokenSource{settings: c, memo: memo}
+	t := &tokenSource{settings: c, policy: policy, memo: memo}
 	if c.Kind == file.TokensFromTokenize {
 		t.client, err = tokenize.New(tokenize.Config{
 			Targets:    func() []string { return t.ready(view) },
