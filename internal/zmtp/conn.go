@@ -94,16 +94,16 @@ func (w *Conn) handshake() error {
 	switch name {
 	case "READY":
 	case "ERROR":
-		return fmt.Errorf("zmtp: the peer refuses: %q", data[min(1, len(data)):])
+		return errors.New("zmtp: the peer refuses the connection")
 	default:
-		return fmt.Errorf("zmtp: %q in the place of READY", name)
+		return errors.New("zmtp: another command in the place of READY")
 	}
 	peer, err := property(data, "Socket-Type")
 	if err != nil {
 		return err
 	}
 	if w.cfg.Peers != nil && !slices.Contains(w.cfg.Peers, peer) {
-		return fmt.Errorf("zmtp: the peer is a %q socket, none that a %s can talk to", peer, w.cfg.Socket)
+		return fmt.Errorf("zmtp: the peer is a %.8q socket, none that a %s can talk to", peer, w.cfg.Socket)
 	}
 	_ = w.c.SetDeadline(time.Time{})
 	w.from.silence = w.cfg.Silence
@@ -134,7 +134,7 @@ func (w *Conn) command(name string, data []byte) error {
 		return w.write(AppendCommand(nil, "PONG", context))
 	case "PONG":
 	case "ERROR":
-		return fmt.Errorf("zmtp: the peer reports: %q", data[min(1, len(data)):])
+		return errors.New("zmtp: the peer reports an error")
 	default:
 		if w.cfg.Command != nil {
 			w.cfg.Command(name, data)

@@ -123,7 +123,7 @@ func TestHandshakeRefuses(t *testing.T) {
 		"CURVE":        {mechanism, `"CURVE"`},
 		"wrong socket": {AppendReady(Greeting(0), "PULL"), `"PULL"`},
 		"no socket":    {AppendCommand(Greeting(0), "READY", nil), "Socket-Type"},
-		"refused":      {AppendCommand(Greeting(0), "ERROR", []byte("\x04nono")), "nono"},
+		"refused":      {AppendCommand(Greeting(0), "ERROR", []byte("\x04nono")), "refuses"},
 		"a message":    {AppendMessage(Greeting(0), []byte("x")), "before the handshake"},
 		"the end":      {Greeting(0)[:20], "EOF"},
 	} {

@@ -74,10 +74,13 @@ type Config struct {
 	MinBackoff, MaxBackoff time.Duration
 	// DialTimeout bounds connecting and the handshake; 0 means 5 s.
 	DialTimeout time.Duration
-	// Queue is the number of messages, and QueueBytes that of their bytes, that
-	// may wait to be applied; and, once more, per target, to wait for the end of a
-	// replay. What comes beyond is dropped, which is a gap like any other. 0 means
-	// 8,192, and 64 MiB.
+	// Queue is the number of live messages that may wait to be applied, and, per
+	// target, of those that may wait for the end of a replay. QueueBytes bounds the
+	// bytes of all messages that wait, of all targets and in replays: three quarters
+	// are for live messages, one is for replies. A live message beyond either bound is
+	// dropped, which is a gap like any other; a replay is not read further until its
+	// replies have been applied. While nothing waits, one message of any size may.
+	// 0 means 8,192, and 64 MiB.
 	Queue, QueueBytes int
 	// MaxMessage is the greatest message in bytes that is taken; the connection
 	// that brings a greater one is closed. 0 means 16 MiB.

@@ -32,6 +32,9 @@ type Trace struct {
 	Malformed func(id string, err error)
 	// Overflow tells of a message that was dropped because the queue was full.
 	Overflow func(topic string)
+	// Contested tells, with Bind, of a message for the target that came over another
+	// connection than the target's, which is alive. It was dropped.
+	Contested func(id, topic string)
 	// Replay tells of a replay that was asked for, from the message start on.
 	Replay func(id string, start uint64)
 	// Lag tells of a message that was applied as it came, outside of a replay, how
@@ -49,16 +52,19 @@ type Stats struct {
 	Replays     uint64 // asked for
 	Malformed   uint64
 	Overflows   uint64 // messages dropped because the queue was full
+	Contested   uint64 // messages dropped because the target has another connection, which is alive
 	Unknown     uint64 // messages whose topic fits no target, or whose rank none of its Ranks
 	Connects    uint64
 	Disconnects uint64
+	// Waiting is the number of bytes of messages that wait to be applied now.
+	Waiting int64
 	// Transitions counts them by the state that was entered.
 	Transitions [Down + 1]uint64
 }
 
 type counters struct {
-	messages, replayed, gaps, replays, malformed, overflows, unknown, connects, disconnects atomic.Uint64
-	transitions                                                                             [Down + 1]atomic.Uint64
+	messages, replayed, gaps, replays, malformed, overflows, contested, unknown, connects, disconnects atomic.Uint64
+	transitions                                                                                        [Down + 1]atomic.Uint64
 }
 
 // Subscriber feeds an index. Its methods are safe for concurrent use.
@@ -68,8 +74,10 @@ type Subscriber struct {
 	n       counters
 	states  []atomic.Uint32 // by target
 	running atomic.Bool
-	addr    atomic.Pointer[string]
-	network func(egress.Policy) (network, error)
+	// Messages that wait, and messages in replays.
+	liveBytes, replyBytes budget
+	addr                  atomic.Pointer[string]
+	network               func(egress.Policy) (network, error)
 }
 
 // New returns a Subscriber, which does nothing before Run. Each field of cfg whose
@@ -94,9 +102,10 @@ func New(cfg Config) (*Subscriber, error) {
 func (s *Subscriber) Stats() Stats {
 	st := Stats{
 		Messages: s.n.messages.Load(), Replayed: s.n.replayed.Load(), Gaps: s.n.gaps.Load(), Replays: s.n.replays.Load(),
-		Malformed: s.n.malformed.Load(), Overflows: s.n.overflows.Load(), Unknown: s.n.unknown.Load(),
+		Malformed: s.n.malformed.Load(), Overflows: s.n.overflows.Load(), Contested: s.n.contested.Load(), Unknown: s.n.unknown.Load(),
 		Connects: s.n.connects.Load(), Disconnects: s.n.disconnects.Load(),
 	}
+	st.Waiting = s.liveBytes.kept() + s.replyBytes.kept()
 	for i := range st.Transitions {
 		st.Transitions[i] = s.n.transitions[i].Load()
 	}

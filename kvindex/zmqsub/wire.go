@@ -42,6 +42,8 @@ type limits struct {
 	heartbeat time.Duration // between PINGs; 0: none are sent, and silence is no sign
 	timeout   time.Duration // of silence after which the peer is taken for dead
 	handshake time.Duration
+	whole     time.Duration   // from a message's first byte to its last
+	grow      func(int) error // as zmtp.Config.Grow
 }
 
 // plain is the network of our own connections.
@@ -65,6 +67,7 @@ func newConn(ctx context.Context, c net.Conn, as role, topics []string, lim limi
 	z, err := zmtp.New(ctx, c, zmtp.Config{
 		Socket: as.socket, Peers: as.peers, MaxMessage: lim.message,
 		Handshake: lim.handshake, Write: lim.handshake, Heartbeat: lim.heartbeat, Silence: lim.timeout,
+		Message: lim.whole, Grow: lim.grow,
 	})
 	if err != nil {
 		return nil, err
