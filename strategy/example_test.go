@@ -104,12 +104,13 @@ func ExampleCandidates() {
 	for i := range cs[:s.Ready] {
 		cs[i].Score = s.LoadScore(&cs[i].Target)
 	}
+	strategy.Sharpen(cs) // nothing else is as high as the first
 	for _, c := range cs {
 		fmt.Printf("%.2f %s %q\n", c.Score, c.Target.ID, c.Reason)
 	}
 	// Output:
 	// 1.00 idle ""
-	// 1.00 large ""
+	// 0.57 large ""
 	// 0.14 busy ""
 	// 0.00 leaving "draining"
 }

@@ -39,3 +39,25 @@ func Sort(cs []router.Candidate, compare func(a, b *router.Candidate) int) {
 		return cmp.Compare(a.Target.ID, b.Target.ID)
 	})
 }
+
+// Sharpen lowers the scores of Ready candidates that are as high as the first one's, unless their reason is
+// router.ReasonTied, so that whoever goes by scores takes a target that Pick would. cs is sorted, and no score is above
+// that of a candidate before it.
+func Sharpen(cs []router.Candidate) {
+	if len(cs) == 0 || cs[0].Target.State != router.Ready {
+		return
+	}
+	first, next := cs[0].Score, 0.0
+	for i := range cs {
+		if c := &cs[i]; c.Target.State == router.Ready && c.Score < first {
+			next = c.Score
+			break
+		}
+	}
+	for i := range cs[1:] {
+		c := &cs[1+i]
+		if c.Target.State == router.Ready && c.Score >= first && c.Reason != router.ReasonTied {
+			c.Score = (first + next) / 2
+		}
+	}
+}

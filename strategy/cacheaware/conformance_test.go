@@ -15,7 +15,5 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		return s
-	}, routertest.Options{Skip: map[routertest.Law]string{
-		routertest.Ranked: "the Score is the cached share alone, whatever the rank: to be mended",
-	}})
+	}, routertest.Options{})
 }

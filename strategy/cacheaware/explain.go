@@ -7,10 +7,14 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/strategy"
 )
 
-// Explain lists the targets as Pick ranks them. The score is the share of the
-// prompt that a target has been sent before.
+// Explain lists the targets as Pick ranks them, and the scores agree with that. If a
+// warm target is to be taken, the score is the share of the prompt that a target has
+// been sent before; else it is 1/(1+d) with d the requests, or if no load is known
+// the recorded prompts, beyond those of the first. Of equal ones, what ranks lower
+// than the first has a lower score. An empty prompt has score 0 everywhere.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	v := s.look(&p, targets, new(textcache.Targets))
 	at := make([]int, len(targets))
@@ -18,13 +22,13 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		at[i] = i
 	}
 	slices.SortStableFunc(at, func(a, b int) int { return s.order(&v, targets, a, b) })
+	from := len(dst)
 	for n, i := range at {
 		c := router.Candidate{
 			Target: targets[i],
 			Cached: v.key.Units(v.Cached[i]),
 			Length: v.key.Units(v.key.Size()),
 			Unit:   v.key.Unit(),
-			Score:  v.share(v.Cached[i]),
 		}
 		switch {
 		case targets[i].State != router.Ready:
@@ -34,9 +38,24 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		default:
 			c.Reason = s.passedOver(&v, targets, at[0], i)
 		}
+		if targets[i].State == router.Ready {
+			c.Score = s.score(&v, targets, at[0], i)
+		}
 		dst = append(dst, c)
 	}
+	strategy.Sharpen(dst[from:])
 	return dst
+}
+
+func (s *Strategy) score(v *view, targets []router.Target, taken, i int) float64 {
+	switch {
+	case v.key.Size() == 0:
+		return 0
+	case v.pin:
+		return v.share(v.Cached[i])
+	}
+	a, b := s.rank(v, targets, taken), s.rank(v, targets, i)
+	return 1 / (1 + max(b.load-a.load, 0))
 }
 
 // order puts first what Pick chooses from, by rank; then what rule 2 leaves out, by

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -144,8 +145,8 @@ func (g *game) explained(p router.Prompt, ts []router.Target, v *verdict) {
 	}
 	for i, c := range cs {
 		want := router.Candidate{Target: c.Target, Cached: g.oracle.cached(p, c.Target.ID), Length: v.length, Unit: v.unit}
-		if v.length > 0 {
-			want.Score = float64(want.Cached) / float64(v.length)
+		if i < len(v.ready) {
+			want.Score = v.score(c.Target.ID)
 		}
 		switch {
 		case i >= len(v.ready):
@@ -155,7 +156,7 @@ func (g *game) explained(p router.Prompt, ts []router.Target, v *verdict) {
 		default:
 			want.Reason = g.oracle.why(v, c.Target.ID)
 		}
-		if ready := i < len(v.ready); c != want || ready != (c.Target.State == router.Ready) {
+		if ready := i < len(v.ready); !sameCandidate(c, want) || ready != (c.Target.State == router.Ready) {
 			g.tb.Fatalf("step %d: Explain of %+v has as number %d\n%+v, want\n%+v\n%v", g.step, p, i+1, c, want, v)
 		}
 	}
@@ -175,6 +176,39 @@ func (g *game) explained(p router.Prompt, ts []router.Target, v *verdict) {
 	}) {
 		g.tb.Fatalf("step %d: %+v is not best first, by %v", g.step, rest, v)
 	}
+}
+
+// score is the share where rule 2 decides, and goes by the first's load elsewhere; nothing but what is tied with the first
+// is as high.
+func (v *verdict) score(id string) float64 {
+	first := v.fact(v.allowed[0])
+	plain := func(f *fact) float64 {
+		switch {
+		case v.length == 0:
+			return 0
+		case v.pinned:
+			return float64(f.cached) / float64(v.length)
+		case v.known:
+			return 1 / (1 + f.load - first.load)
+		}
+		return 1 / (1 + float64(f.warmed-first.warmed))
+	}
+	score, top, next := plain(v.fact(id)), plain(first), 0.0
+	for i := range v.ready {
+		if x := plain(&v.ready[i]); x < top {
+			next = max(next, x)
+		}
+	}
+	if score == top && !slices.Contains(v.allowed, id) {
+		return (top + next) / 2
+	}
+	return score
+}
+
+func sameCandidate(a, b router.Candidate) bool {
+	near := math.Abs(a.Score-b.Score) < 1e-9
+	a.Score = b.Score
+	return near && a == b
 }
 
 func randomProgram(seed uint64, n int) program {

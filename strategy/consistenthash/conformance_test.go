@@ -17,9 +17,7 @@ func newStrategy(rand func() uint64) router.Strategy {
 }
 
 func TestConformance(t *testing.T) {
-	routertest.Run(t, newStrategy, routertest.Options{Skip: map[routertest.Law]string{
-		routertest.Ranked: "the Score is the cached share alone, whatever the rank: to be mended",
-	}})
+	routertest.Run(t, newStrategy, routertest.Options{})
 }
 
 func BenchmarkRequest(b *testing.B) {

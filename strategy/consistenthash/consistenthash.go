@@ -137,8 +137,8 @@ func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.T
 func (s *Strategy) Record(router.Decision, router.Outcome) {}
 
 // Explain lists the targets in the order in which the prompt's key would take
-// them, those that are full after the others. The score is what the places are
-// compared by. An empty prompt without a session is explained by load.
+// them, those that are full after the others. The score is half of what the places
+// are compared by, and 1/2 more for those that are not full. An empty prompt without a session is explained by load.
 func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	sum := strategy.Scan(targets)
 	key, ok := s.key(&p)
@@ -181,9 +181,10 @@ func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []route
 	for i := range cs[:sum.Ready] {
 		c := &cs[i]
 		t := ticket(c)
-		c.Score = t.Share()
+		c.Score = (1 + t.Share()) / 2
 		c.Reason = router.ReasonElsewhere
 		if b.full(&c.Target) {
+			c.Score = t.Share() / 2
 			c.Reason = router.ReasonOverloaded
 			if t.Beats(&first) {
 				reason = router.ReasonHashOverflow

@@ -218,7 +218,7 @@ func TestOverflowGoesToTheNextPlaceAndBack(t *testing.T) {
 		t.Errorf("%s %q %v, want %s", d.Target.ID, d.Reason, err, order[1].Target.ID)
 	}
 	cs := s.Explain(context.Background(), p, ts, nil)
-	if c := cs[len(cs)-1]; c.Target.ID != own.ID || c.Reason != router.ReasonOverloaded || c.Score <= cs[0].Score {
+	if c := cs[len(cs)-1]; c.Target.ID != own.ID || c.Reason != router.ReasonOverloaded || c.Score >= cs[0].Score {
 		t.Errorf("the full own place is explained as %+v", c)
 	}
 	if cs[0].Reason != router.ReasonHashOverflow || cs[1].Reason != router.ReasonElsewhere {

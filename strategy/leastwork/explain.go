@@ -6,10 +6,12 @@ import (
 	"slices"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/strategy"
 )
 
 // Explain lists the targets by cost, the least first. The score is the least cost
-// divided by the target's. Costs that Config.Agree takes for equal are equal here too.
+// divided by the target's, less if the target is not the one to take of equal costs.
+// Costs that Config.Agree takes for equal are equal here too.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	v := s.look(&p, targets, new(scratch))
 	at := make([]int, len(targets))
@@ -29,6 +31,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		}
 		return cmp.Compare(targets[a].ID, targets[b].ID)
 	})
+	from := len(dst)
 	for n, i := range at {
 		c := router.Candidate{
 			Target: targets[i], Cached: v.units(v.held[i]), Length: v.units(v.size), Unit: v.unit(),
@@ -46,6 +49,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		}
 		dst = append(dst, c)
 	}
+	strategy.Sharpen(dst[from:])
 	return dst
 }
 

@@ -41,6 +41,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 		}
 		cs[k] = c
 	}
+	strategy.Sharpen(cs)
 	return dst
 }
 

@@ -3,9 +3,11 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/strategy"
 )
 
 // Detail is a candidate with the parts of its score.
@@ -24,13 +26,16 @@ type Part struct {
 
 // Explain lists the targets: the session's, where it is to be taken, then by
 // score; then those that were filtered, then those that are not Ready. The score
-// is the weighted mean of the scorers', NaN where there is none. A Selector is
-// not asked: with one, Pick may take another than the first.
+// is the weighted mean of the scorers', 1 for the session's target if it is to be
+// taken, and NaN for all if there is no scorer. Of equal ones, what ranks lower has a
+// lower score. A Selector is not asked: with one, Pick may take another than the first.
 func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	dst = slices.Grow(dst, len(targets))
+	from := len(dst)
 	for _, d := range s.Details(ctx, p, targets) {
 		dst = append(dst, d.Candidate)
 	}
+	strategy.Sharpen(dst[from:])
 	return dst
 }
 
@@ -55,6 +60,9 @@ func (s *Strategy) Details(ctx context.Context, p router.Prompt, targets []route
 			Target: o.Targets[i], Cached: o.Cached[i], Length: o.Length, Unit: o.Unit,
 			Score: share(r.sums[i], s.weights), Reason: s.reason(r, i),
 		}}
+		if s.weights > 0 && s.pinned(r, i) {
+			d.Score = 1
+		}
 		if n > 0 {
 			d.Reason = s.passedOver(r, at[0], i)
 		}
@@ -67,6 +75,9 @@ func (s *Strategy) Details(ctx context.Context, p router.Prompt, targets []route
 		return cmp.Or(cmp.Compare(min(a.Target.State, 1), min(b.Target.State, 1)), cmp.Compare(a.Target.ID, b.Target.ID))
 	})
 	for _, c := range r.dropped {
+		if s.weights == 0 && c.Target.State == router.Ready {
+			c.Score = math.NaN()
+		}
 		out = append(out, Detail{Candidate: c})
 	}
 	return out

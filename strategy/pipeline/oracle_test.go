@@ -243,13 +243,16 @@ func (g *game) explained(p router.Prompt, ts []router.Target, v *verdict) {
 	last := math.Inf(1)
 	for i, d := range ds {
 		f := v.fact(d.Target.ID)
+		if i == 0 && v.pin && f != nil && !math.IsNaN(f.score) {
+			f.score = 1 // whatever the scorers say
+		}
 		switch {
 		case i >= len(v.candidates):
 			want := router.ReasonOf(d.Target.State)
 			if want == "" {
 				want = pipeline.ReasonFiltered
 			}
-			if f != nil || d.Reason != want || d.Score != 0 || d.Parts != nil || d.Cached != g.oracle.cached(p, d.Target.ID) {
+			if f != nil || d.Reason != want || d.Score != 0 && !math.IsNaN(d.Score) || d.Parts != nil || d.Cached != g.oracle.cached(p, d.Target.ID) {
 				g.tb.Fatalf("step %d: %+v as number %d of %+v", g.step, d, i+1, v)
 			}
 			continue

@@ -86,9 +86,7 @@ func TestConformance(t *testing.T) {
 				}
 				cfg.Index = e.Index
 				return informed{mustNew(t, cfg), e.Index}
-			}, routertest.Options{Prompts: prompts, Skip: map[routertest.Law]string{
-				routertest.Ranked: "the Score is the cached share alone, whatever the rank: to be mended",
-			}})
+			}, routertest.Options{Prompts: prompts})
 		})
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"slices"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/strategy"
 )
 
 // Explain lists the targets as Pick ranks them. With v for the difference that
 // Strategy documents, the score is (1+v)/2 from 0 on and 1/(2-2v) below: 1/2 for the
-// least loaded target that holds nothing, 1 for one that holds all. If the fallback
-// decides, the list is the fallback's.
+// least loaded target that holds nothing, 1 for one that holds all. Of equal ones,
+// what ranks lower has a lower score. If the fallback decides, the list is the
+// fallback's.
 func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
 	v, exact := s.look(&p, targets, new(scratch))
 	if !exact {
@@ -22,6 +24,7 @@ func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []route
 		at[i] = i
 	}
 	slices.SortStableFunc(at, func(a, b int) int { return s.order(&v, targets, a, b) })
+	from := len(dst)
 	for n, i := range at {
 		c := router.Candidate{
 			Target: targets[i], Cached: v.exact.Held[i], Length: v.size, Unit: router.Tokens, Score: s.score(&v, targets, i),
@@ -36,6 +39,7 @@ func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []route
 		}
 		dst = append(dst, c)
 	}
+	strategy.Sharpen(dst[from:])
 	return dst
 }
 
