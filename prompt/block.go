@@ -46,6 +46,9 @@ func (p *parse) block(base int) {
 	if p.Fault != 0 {
 		return
 	}
+	if kind == BlockNone && p.namesMedia() {
+		kind = BlockMedia
+	}
 	switch kind {
 	case BlockMedia:
 		p.media()
@@ -71,7 +74,7 @@ func (p *parse) block(base int) {
 		switch key := string(k); {
 		case key == "text" && (kind == BlockText || kind == BlockNone):
 			p.textPart(base)
-		case key == "refusal" && kind == BlockRefusal:
+		case key == "refusal" && (kind == BlockRefusal || kind == BlockNone):
 			p.marked(kindRefusal)
 		case kind == BlockThinking && !p.reply && (key == "thinking" || key == "reasoning" || key == "text"):
 			p.marked(kindReasoning)
@@ -83,10 +86,26 @@ func (p *parse) block(base int) {
 	}
 }
 
-// other writes an object that this version does not know, as it is.
-func (p *parse) other() {
+// namesMedia reports whether the object that is next, which has no type, has a member with media, and
+// leaves it there.
+func (p *parse) namesMedia() bool {
+	look, found := p.Scanner, false
+	for k, ok := look.FirstKey(); ok && !found; k, ok = look.NextKey() {
+		c := look.Peek()
+		if found = BlockKindOf(string(k)) == BlockMedia && (c == '{' || c == '[' || c == '"'); !found {
+			look.Skip()
+		}
+	}
+	p.Ahead += look.I - p.I
+	return found
+}
+
+// other writes an object that this version does not know, as it is, but for large data.
+func (p *parse) other() { p.unknown(blockMarkers) }
+
+func (p *parse) unknown(m markers) {
 	p.out = append(p.out, mark, kindBlock)
-	p.out = canon(&p.Scanner, p.out, ownedMarkers)
+	p.out = canon(&p.Scanner, p.out, m)
 }
 
 // result reads the content of a tool's result that stands inside a turn. Its

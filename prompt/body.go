@@ -11,10 +11,13 @@ import (
 type section int8
 
 const (
-	noSection section = iota - 1
+	noSection  section = iota - 1
+	secSetting         // a chat template of the request's own
 	secTools
 	secFunctions
+	secTemplate // OpenAI's stored prompt, by its id and its variables
 	secSystem
+	secBefore // turns of earlier requests
 	secTurns
 	sections
 )
@@ -97,9 +100,15 @@ func (p *parse) object(a api) {
 		case "cache_salt":
 			p.field = "cache_salt"
 			p.salt = p.firstStr()
-		case "lora_path":
+		case "extra_key": // SGLang's
+			p.field = "extra_key"
+			p.extraKey = p.firstStr()
+		case "lora_path": // SGLang's
 			p.field = "lora_path"
 			p.adapter = p.firstStr()
+		case "lora_request": // TensorRT-LLM's: tensorrt_llm/executor/request.py at 08c33130
+			p.field = "lora_request"
+			p.adapter = p.strOr("lora_name")
 		case "prompt_cache_key":
 			p.field = "prompt_cache_key"
 			p.signals.cacheKey = p.str()
@@ -220,6 +229,16 @@ func (p *parse) tools() {
 		p.out = append(p.out, mark, kindTool)
 		p.out = canon(&p.Scanner, p.out, ownedMarkers)
 	})
+}
+
+// template reads a chat template of the request's own, as a digest: it decides how all that follows is written.
+func (p *parse) template() section {
+	p.field = "chat_template"
+	if p.Null() {
+		return noSection
+	}
+	p.media()
+	return secSetting
 }
 
 // system reads a system prompt that is a field of its own. An empty one is none.

@@ -1,6 +1,10 @@
 package prompt
 
-import "github.com/warmroute/router/internal/jsonscan"
+import (
+	"bytes"
+
+	"github.com/warmroute/router/internal/jsonscan"
+)
 
 // Canonical JSON: no white space, members in their order, numbers as they were
 // written, strings with the least escapes. So an object is one text whether an
@@ -16,18 +20,31 @@ const (
 	keepMarkers  markers = iota // a tool call's own data: all is kept
 	deepMarkers                 // those that look like a hint; a schema may have a property of that name
 	ownedMarkers                // the object's own, then as deepMarkers
+	blockMarkers                // as ownedMarkers, and large data is digested
+	itemMarkers                 // as blockMarkers, without the object's own id and status
 )
+
+// maxData is the greatest length of data in an unknown block that is copied, in bytes.
+const maxData = 1 << 10
 
 // canon reads the value that is next and appends its canonical form.
 func canon(s *jsonscan.Scanner, dst []byte, m markers) []byte {
 	switch c := s.Peek(); c {
 	case '"':
-		return s.AppendCanon(dst)
+		if m < blockMarkers {
+			return s.AppendCanon(dst)
+		}
+		lo := len(dst)
+		return digestData(s.AppendCanon(dst), lo)
 	case '{':
 		dst = append(dst, '{')
 		n := 0
 		for k, ok := s.FirstKey(); ok; k, ok = s.NextKey() {
-			if m != keepMarkers && string(k) == "cache_control" && (m == ownedMarkers || isMarker(s)) {
+			if m != keepMarkers && string(k) == "cache_control" && (m >= ownedMarkers || isMarker(s)) {
+				s.Skip()
+				continue
+			}
+			if m == itemMarkers && (string(k) == "id" || string(k) == "status") {
 				s.Skip()
 				continue
 			}
@@ -42,8 +59,11 @@ func canon(s *jsonscan.Scanner, dst []byte, m markers) []byte {
 				dst = append(jsonscan.AppendQuoted(dst, k), ':')
 			}
 			inner := m
-			if m == ownedMarkers && string(k) != "function" {
+			switch {
+			case m == ownedMarkers && string(k) != "function":
 				inner = deepMarkers
+			case m == itemMarkers:
+				inner = blockMarkers
 			}
 			dst = canon(s, dst, inner)
 		}
@@ -67,6 +87,27 @@ func canon(s *jsonscan.Scanner, dst []byte, m markers) []byte {
 	default:
 		return append(dst, s.Scalar(c)...)
 	}
+}
+
+// digestData puts a digest in the place of the canonical string that dst ends with from lo on, if it is large data: a
+// data URL, or nothing but base64.
+func digestData(dst []byte, lo int) []byte {
+	data := dst[lo:]
+	if len(data) <= maxData || !bytes.HasPrefix(data, []byte(`"data:`)) && !isBase64(data[1:maxData]) {
+		return dst
+	}
+	var d digest
+	d.add(data)
+	return d.append(append(dst[:lo], mark, kindMedia))
+}
+
+func isBase64(b []byte) bool {
+	for _, c := range b {
+		if !(c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_' || c == '=') {
+			return false
+		}
+	}
+	return true
 }
 
 // isMarker reports whether the value that is next is null or a caching hint,

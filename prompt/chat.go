@@ -31,6 +31,12 @@ func (chat) member(p *parse, k []byte) section {
 		p.field = "tools"
 		p.tools()
 		return secTools
+	case "documents":
+		p.field = "documents"
+		p.array(p.other)
+		return secSystem
+	case "chat_template":
+		return p.template()
 	case "functions":
 		p.field = "functions"
 		p.tools()

@@ -13,13 +13,21 @@ func (completions) name() string { return "completions" }
 func (completions) serves(path string) bool { return strings.HasSuffix(path, "/v1/completions") }
 
 func (completions) member(p *parse, k []byte) section {
-	if string(k) != "prompt" {
+	switch string(k) {
+	case "prompt":
+		p.field = "prompt"
+		p.batch()
+		return secTurns
+	case "prompt_embeds": // vLLM's
+		p.field = "prompt_embeds"
+		if !p.Null() {
+			p.media()
+			return secSystem
+		}
+	default:
 		p.Skip()
-		return noSection
 	}
-	p.field = "prompt"
-	p.batch()
-	return secTurns
+	return noSection
 }
 
 // batch reads a completion's prompt or an embedding's input: a text, token ids,

@@ -28,6 +28,8 @@ func (messages) member(p *parse, k []byte) section {
 		p.field = "tools"
 		p.tools()
 		return secTools
+	case "chat_template":
+		return p.template()
 	case "system":
 		p.field = "system"
 		p.system()

@@ -121,8 +121,8 @@ func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 // The session key is taken from the first of these that is there and usable (1
 // to 512 bytes, no control characters): the headers X-Session-Id and
 // X-Claude-Code-Session-Id (with X-Claude-Code-Agent-Id a sub-agent's own), the
-// session in the body's metadata.user_id, the headers session-id, session_id,
-// thread-id, conversation_id, x-session-affinity, x-opencode-session and
+// session in the body's metadata.user_id, the headers thread-id, thread_id, conversation_id, session-id, session_id,
+// x-session-affinity, x-opencode-session and
 // x-amp-thread-id, and the body's prompt_cache_key, conversation and
 // conversation_id. The body alone gives the other functions their key.
 //
@@ -185,7 +185,7 @@ func (r Parser) read(a api, h http.Header, body []byte, hard, soft *Error) (rout
 		err = &Error{Kind: ErrTooLarge, Offset: limit}
 	}
 	if err == nil {
-		p.B, p.soft = body, soft
+		p.Scanner, p.soft = jsonscan.Start(body), soft
 		p.body(a)
 		if err = p.hard; err == nil {
 			err = p.soft

@@ -31,6 +31,18 @@ func (responses) member(p *parse, k []byte) section {
 		p.field = "instructions"
 		p.system()
 		return secSystem
+	case "prompt":
+		p.field = "prompt"
+		if p.Peek() == '{' {
+			p.other()
+			return secTemplate
+		}
+		p.Skip()
+		return noSection
+	case "previous_input_messages": // vLLM's
+		p.field = "previous_input_messages"
+		p.array(p.item)
+		return secBefore
 	case "input":
 		p.field = "input"
 		p.input()
@@ -119,7 +131,7 @@ func (p *parse) item() {
 			p.out = p.out[:lo]
 		}
 	default:
-		p.other()
+		p.unknown(itemMarkers)
 	}
 }
 

@@ -32,19 +32,21 @@ const (
 // metadata, "" beyond the last.
 func laterHeader(i int) string {
 	switch i {
-	case 0:
-		return "session-id"
-	case 1:
-		return "session_id"
-	case 2:
+	case 0: // Codex's conversation; its session is the run's, which sub-agents share
 		return "thread-id"
-	case 3:
+	case 1:
+		return "thread_id"
+	case 2:
 		return "conversation_id"
+	case 3:
+		return "session-id"
 	case 4:
-		return "x-session-affinity"
+		return "session_id"
 	case 5:
-		return "x-opencode-session"
+		return "x-session-affinity"
 	case 6:
+		return "x-opencode-session"
+	case 7:
 		return "x-amp-thread-id"
 	}
 	return ""

@@ -44,9 +44,6 @@ func (sglangGenerate) member(p *parse, k []byte) section {
 		return p.sglangMedia("video_data", secFunctions)
 	case "audio_data":
 		return p.sglangMedia("audio_data", secSystem)
-	case "extra_key":
-		p.field = "extra_key"
-		p.extraKey = p.firstStr()
 	default:
 		p.Skip()
 	}

@@ -1,5 +1,6 @@
-// Package jsonscan reads JSON strictly, in one pass and without a copy: the reader that package
-// prompt and its kin share.
+// Package jsonscan reads JSON in one pass and without a copy: the reader that package
+// prompt and its kin share. It takes the texts that Python's reader takes, since engines use that: RFC 8259 and NaN,
+// Infinity and -Infinity, and a byte order mark before it.
 //
 // It is our own because the text of a conversation is nearly all of its body, so
 // speed is decided by how a string goes from the body to the canonical text.
@@ -10,6 +11,7 @@
 package jsonscan
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -28,7 +30,16 @@ const (
 	TooDeep                  // it nests deeper than MaxDepth
 )
 
-// Scanner is a strict pull reader of the JSON text B, from byte I on. The zero Scanner reads nothing; a copy
+// Start returns a Scanner of the text b, behind a byte order mark if there is one.
+func Start(b []byte) Scanner {
+	s := Scanner{B: b}
+	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
+		s.I = 3
+	}
+	return s
+}
+
+// Scanner is a pull reader of the JSON text B, from byte I on. The zero Scanner reads nothing; a copy
 // reads on by itself, so a copy made before a value can look ahead into it. After a fault every method reports
 // that nothing follows.
 type Scanner struct {
@@ -223,6 +234,10 @@ func (s *Scanner) Scalar(c byte) []byte {
 		s.word("false")
 	case 'n':
 		s.word("null")
+	case 'N':
+		s.word("NaN")
+	case 'I':
+		s.word("Infinity")
 	default:
 		s.number()
 	}
@@ -246,10 +261,13 @@ func (s *Scanner) Null() bool {
 	return true
 }
 
-// number passes a number as RFC 8259 writes it.
+// number passes a number as RFC 8259 writes it, or -Infinity.
 func (s *Scanner) number() {
 	if s.I < len(s.B) && s.B[s.I] == '-' {
-		s.I++
+		if s.I++; s.I < len(s.B) && s.B[s.I] == 'I' {
+			s.word("Infinity")
+			return
+		}
 	}
 	if s.I < len(s.B) && s.B[s.I] == '0' {
 		s.I++

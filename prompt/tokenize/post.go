@@ -23,7 +23,7 @@ func question(chat bool, body []byte) ([]byte, error) {
 			"add_generation_prompt", "continue_final_message", "add_special_tokens"}
 	}
 	values := make([][]byte, len(members))
-	s := jsonscan.Scanner{B: body}
+	s := jsonscan.Start(body)
 	if s.Peek() != '{' {
 		return nil, errNotObject
 	}

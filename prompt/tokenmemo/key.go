@@ -102,7 +102,7 @@ func NewKey(path string, body []byte) (k Key, ok bool) {
 		return k, false
 	}
 	k.Plain = true
-	r := keyReader{Scanner: jsonscan.Scanner{B: body}, k: &k, sum: sha256.New()}
+	r := keyReader{Scanner: jsonscan.Start(body), k: &k, sum: sha256.New()}
 	return k, r.read()
 }
 
