@@ -205,7 +205,7 @@ func timelines(id string, d *study, cells []*sim.Cell) (ps []panel) {
 		}
 		ch := chart{ID: id + "-" + strconv.Itoa(p.Index), Class: "small", W: w, H: h, Title: "In flight over time: " + p.Short(),
 			Desc: fmt.Sprintf("At most %d in flight, %d of them waiting to be admitted, in %s.", peak, queued, clock(r.TimelineStep*float64(len(r.Timeline))))}
-		for v := 0; v <= most && v < 1e12; v = max(1, v*10) {
+		for v := 0; v <= most && v < 1e9; v = max(1, v*10) {
 			ch.Rules = append(ch.Rules, rule{"tick", "M" + num(left) + " " + num(of(v)) + "H" + num(w-6)})
 			if v != 1 { // too near 0
 				ch.Texts = append(ch.Texts, label("t end", left-4, of(v)+3.5, tickName(float64(v))))

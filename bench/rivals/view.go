@@ -84,7 +84,7 @@ func requests(l *router.Load) int { return clamp(l.InFlight) + clamp(l.Queued) }
 func prefill(l *router.Load) int  { return l.Prefill }
 
 // clamp keeps sums exact, whatever a counter says.
-func clamp(n int) int { return min(max(n, 0), 1<<40) }
+func clamp(n int) int { return min(max(n, 0), 1<<30) }
 
 // loads fills dst with count / weight for every Ready target; those of unknown
 // load get the mean of the others, 0 if all are unknown.
