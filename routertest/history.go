@@ -95,7 +95,7 @@ func (k *kit) fleet(rng *rand.Rand, n int, what kind) []router.Target {
 			t.Weight = []float64{
 				0, -1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-30, 1e30, 1,
 			}[rng.IntN(10)]
-			n := []int{0, 1, -1, math.MaxInt, math.MinInt, 1 << 40, 3}
+			n := []int{0, 1, -1, math.MaxInt, math.MinInt, math.MaxInt >> 23, 3}
 			t.Load = router.Load{
 				Known: rng.IntN(4) > 0, InFlight: n[rng.IntN(7)], Queued: n[rng.IntN(7)], Prefill: n[rng.IntN(7)],
 			}

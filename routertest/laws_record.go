@@ -3,6 +3,7 @@ package routertest
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -11,7 +12,7 @@ import (
 
 // outcomes are what records makes its noise of.
 func outcome(rng *rand.Rand) router.Outcome {
-	n := []int{0, 5, -5, 1 << 40}
+	n := []int{0, 5, -5, math.MaxInt >> 23}
 	return router.Outcome{
 		Stage: router.Stage(rng.IntN(8)), Status: []int{0, 200, 404, 429, 503, -1}[rng.IntN(6)],
 		Err:          []error{nil, context.Canceled, errors.New("x")}[rng.IntN(3)],
@@ -38,7 +39,7 @@ func (k *kit) records() {
 				{Prompt: st.prompt},
 				{Prompt: st.prompt, Target: router.Target{ID: "nobody knows it"}, Length: len(st.prompt.Text)},
 				{Prompt: st.prompt, Target: st.targets[rng.IntN(len(st.targets))], Length: len(st.prompt.Text)},
-				{Prompt: st.prompt, Target: st.targets[0], Cached: 1 << 40, Length: -1, Unit: 9},
+				{Prompt: st.prompt, Target: st.targets[0], Cached: math.MaxInt >> 23, Length: -1, Unit: 9},
 			}
 			for range rng.IntN(6) {
 				d := byHand[rng.IntN(len(byHand))]

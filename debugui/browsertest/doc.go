@@ -1,5 +1,5 @@
 // Package browsertest has the tests of package debugui's page in a real browser: a
 // headless Chromium, driven over its DevTools protocol. They are skipped if none is
-// installed. It is a module of its own so that the router's does not start browsers
+// installed, and need Unix. It is a module of its own so that the router's does not start browsers
 // in its tests.
 package browsertest

@@ -253,9 +253,7 @@ func TestReload(t *testing.T) {
 			t.Helper()
 			place(t, path, text)
 			if way == "-watch=0" {
-				if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-					t.Fatal(err)
-				}
+				hangUp(t)
 			}
 		}
 		serves := func(model string) bool {
@@ -297,5 +295,17 @@ func TestReload(t *testing.T) {
 		if err := p.stop(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// hangUp sends this process the signal to read its file again.
+func hangUp(t *testing.T) {
+	t.Helper()
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -243,9 +241,7 @@ func TestFourRoutes(t *testing.T) {
 	eventually(t, "the mistake is told", func() bool { return p.log.count("routes[0].model: ") > 0 })
 	tr.goOn(t, "with a file that is wrong")
 	place(t, path, fourRoutes(engines[2], engines[1], engines[0]))
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	hangUp(t)
 	eventually(t, "r2 is back", func() bool { return ask("cache_aware", fresh()).target == "r2" })
 	eventually(t, "its events are followed", func() bool {
 		v := p.debug(t).Precise.Targets["r2"]

@@ -266,7 +266,7 @@ func TestPrompt(t *testing.T) {
 	h := newHost(t, 2, fast(), Config{})
 	for _, in := range []object{
 		{"prompt": object{"model": "m", "session": "s", "text": "hello"}},
-		{"prompt": object{"tokens": []int{1, 2, 3, 4294967295}}, "exclude": []string{h.replicas[0].URL}},
+		{"prompt": object{"tokens": []uint32{1, 2, 3, 4294967295}}, "exclude": []string{h.replicas[0].URL}},
 		{"path": "/v1/completions", "body": object{"prompt": []int{1, 2, 3}}, "headers": object{"x-session-id": "s"}, "deadline_ms": 5000},
 		{"body": []string{"not", "understood"}},
 		{},
