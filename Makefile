@@ -10,13 +10,36 @@ NESTED    = $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 SHIPPED   = . $(filter-out tools,$(NESTED))
 # Whose tests subscribe to KV events, and are run once more with libzmq's reader.
 LIBZMQ    = ./kvindex/zmqsub ./config ./examples/gateway
+# Each is vetted, and the first one's unit tests are run.
+SYSTEMS   = linux/386 linux/arm linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
+# The older of the two supported releases of Go.
+OLDER     = go1.25.14
+JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: demo test check bench peers live soak race fuzz norace check-builds tools deps licenses release
+.PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
+  bench peers live soak tools deps licenses release
 
 demo:
 	CGO_ENABLED=0 $(GO) run ./examples/gateway -demo
 
-test: check check-builds race norace fuzz
+# The steps of it, JOBS at a time, each with the time it took. The soak comes first: it takes two minutes, whatever
+# the machine.
+test: deps tools
+	@tools/step.sh "make test" $(MAKE) --no-print-directory -j$(JOBS) -O steps
+
+steps: soak-race race race-nested lint norace fuzz systems older tools-test fetch check-builds
+
+# Format, vet and the unit tests without the race detector. Go's cache of test results leaves out what did not change,
+# and nested modules are looked at if they differ from the branch main.
+quick:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@tools/step.sh "vet" $(GO) vet ./...
+	@tools/step.sh "unit tests" env CGO_ENABLED=0 $(GO) test ./...
+	@set -e; for m in $(NESTED); do \
+	  if { git diff --name-only main -- $$m; git ls-files -o --exclude-standard -- $$m; } 2>/dev/null | grep -q .; then \
+	    tools/step.sh "vet $$m" $(GO) -C $$m vet ./...; \
+	    tools/step.sh "unit tests $$m" env WARMROUTE_SOAK=0 CGO_ENABLED=0 $(GO) -C $$m test $$(test $$m != tools || echo -short) ./...; \
+	  fi; done
 
 # What the race detector and libzmq's binding need. Nothing else is installed.
 deps:
@@ -30,8 +53,15 @@ tools:
 	@$(GO) -C tools build -o $(BIN)/ honnef.co/go/tools/cmd/staticcheck golang.org/x/vuln/cmd/govulncheck \
 	  golang.org/x/exp/cmd/apidiff ./apicheck ./licenses ./release ./vulncheck
 
+# What needs no long run: the static checks, other systems and the older Go, and what users fetch and build.
 check: deps tools
-	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	@$(MAKE) --no-print-directory -j$(JOBS) -O lint systems older tools-test fetch check-builds
+
+lint: deps tools
+	@tools/step.sh lint $(MAKE) --no-print-directory lint-all
+
+lint-all:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags libzmq ./...
 	$(BIN)/staticcheck ./...
@@ -42,10 +72,32 @@ check: deps tools
 	$(BIN)/licenses $(SHIPPED)
 	$(BIN)/apicheck -apidiff $(BIN)/apidiff -accepted tools/apicheck/accepted . $(filter contrib/%,$(NESTED))
 	$(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(SHIPPED)
+	@tools/subjects.sh
+
+# Every module compiles, its tests too, for each of these systems; Caddy, which is large, for two of them. The unit
+# tests run where an int has 32 bits.
+systems:
+	@set -e; for p in $(SYSTEMS); do for m in . $(filter-out tools,$(NESTED)); do \
+	  test $$m != examples/caddy || case $$p in darwin/arm64|windows/amd64) ;; *) continue ;; esac; \
+	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) -C $$m vet ./... || { echo "$$m does not compile for $$p"; exit 1; }; done; \
+	  echo "$$p compiles"; done
+	@tools/step.sh "unit tests with 32 bits" env CGO_ENABLED=0 GOARCH=386 $(GO) test -timeout 15m $$($(GO) list ./... | grep -v -e /docs$$ -e /internal/layout$$)
+
+# The older of the two supported releases of Go. Caddy needs the newer one, and tools is for this tree alone.
+older:
+	@set -e; for m in . $(filter-out tools examples/caddy,$(NESTED)); do GOTOOLCHAIN=$(OLDER) CGO_ENABLED=0 $(GO) -C $$m vet ./...; done
+	@tools/step.sh "unit tests with $(OLDER)" env GOTOOLCHAIN=$(OLDER) CGO_ENABLED=0 $(GO) test -timeout 15m ./...
+
+tools-test:
+	@tools/step.sh "tests of tools" $(GO) -C tools test $$($(GO) -C tools list ./... | grep -v /release$$)
+
+# Fetches every module and installs every program as users would, from a proxy made of the tree, without the network.
+fetch:
+	@tools/step.sh "fetch each module" $(GO) -C tools test -count=1 -timeout 20m ./release
 
 # Every command of the README and the guide, from an empty build cache and without a C compiler: a minute or two.
 check-builds:
-	WARMROUTE_BUILDS=1 $(GO) test -count=1 -timeout 20m -run '^TestBuilds$$' ./docs
+	@tools/step.sh "build each command" env WARMROUTE_BUILDS=1 $(GO) test -count=1 -timeout 20m -run '^TestBuilds$$' ./docs
 
 # Tags all modules at a version: make release VERSION=v0.1.0; see RELEASING.md.
 release: tools
@@ -58,19 +110,26 @@ licenses: tools
 	$(BIN)/licenses -write $(SHIPPED)
 
 race: deps
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
-	CGO_ENABLED=1 $(GO) test -race -tags libzmq -timeout 15m $(LIBZMQ)
-	@set -e; for m in $(filter-out .,$(SHIPPED)); do echo "test $$m"; CGO_ENABLED=1 $(GO) -C $$m test -race -timeout 15m ./...; done
-	$(GO) -C tools test ./...
+	@tools/step.sh race env CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
+	@tools/step.sh "race with libzmq" env CGO_ENABLED=1 $(GO) test -race -tags libzmq -timeout 15m $(LIBZMQ)
+
+race-nested: deps
+	@set -e; for m in $(filter-out .,$(SHIPPED)); do tools/step.sh "race $$m" env WARMROUTE_SOAK=0 CGO_ENABLED=1 \
+	  $(GO) -C $$m test -race -timeout 15m ./...; done
+
+# The soak's two-minute form.
+soak-race: deps
+	@tools/step.sh soak env CGO_ENABLED=1 $(GO) -C bench test -race -count=1 -timeout 15m -run '^TestSoak$$' ./soak
 
 # What the race detector's build leaves out, and that nothing needs C.
 norace:
-	WARMROUTE_SOAK=0 CGO_ENABLED=0 $(GO) test -timeout 10m ./...
+	@tools/step.sh norace env CGO_ENABLED=0 $(GO) test -timeout 10m ./...
+	@tools/step.sh "norace bench" env WARMROUTE_SOAK=0 CGO_ENABLED=0 $(GO) -C bench test -timeout 10m ./...
 
 fuzz:
-	@GO=$(GO) tools/fuzz.sh $(FUZZTIME)
+	@GO=$(GO) tools/step.sh fuzz tools/fuzz.sh $(FUZZTIME)
 	@set -e; for m in $(NESTED); do \
-	  ! git grep -q '^func Fuzz' -- $$m || (cd $$m; GO=$(GO) $(CURDIR)/tools/fuzz.sh $(FUZZTIME)); done
+	  ! git grep -q '^func Fuzz' -- $$m || (cd $$m; GO=$(GO) $(CURDIR)/tools/step.sh "fuzz $$m" $(CURDIR)/tools/fuzz.sh $(FUZZTIME)); done
 
 bench:
 	$(GO) -C bench run ./budget

@@ -49,6 +49,9 @@ func copyTree(t *testing.T) tree {
 // TestFetch fetches each module of this tree as a user would, builds it and
 // installs its programs.
 func TestFetch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds every module")
+	}
 	const version = "v0.1.0"
 	tr := copyTree(t)
 	dirs, err := tr.modules()

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs a command and says how long it took, on the clock and on the processors.
+#
+#	tools/step.sh NAME COMMAND...
+name=$1
+shift
+TIMEFORMAT='%R s, %U s + %S s of CPU'
+exec 3>&1 4>&2
+took=$({ time "$@" >&3 2>&4 || echo failed; } 2>&1)
+case $took in
+failed*) echo "== $name failed after ${took#failed?}"; exit 1 ;;
+*) echo "== $name: $took" ;;
+esac
