@@ -140,15 +140,34 @@ func (q *request) rank() string {
 // TestRecordings replays what real engines sent and counts what of it comes out
 // right, file by file: go test -run TestRecordings -v ./kvindex
 func TestRecordings(t *testing.T) {
-	t.Run("vLLM", vllmRecordings)
-	t.Run("SGLang", sglangRecordings)
-	t.Run("without truth", otherRecordings)
+	type counts = map[string][2]int
+	t.Run("vLLM", func(t *testing.T) {
+		recorded(t, "vllm_live", func(t *testing.T, dir string, full bool) {
+			want := counts{"one group, sequential": {141, 148}, "sliding window": {26, 27}, "sliding window, session ids": {7, 7}, "data parallel": {8, 8}}
+			if full {
+				want = counts{"one group, sequential": {949, 975}, "sliding window": {80, 81}, "sliding window, session ids": {7, 7}, "data parallel": {8, 8}}
+			}
+			vllmRecordings(t, dir, want)
+		})
+	})
+	t.Run("SGLang", func(t *testing.T) {
+		recorded(t, "sglang_live", func(t *testing.T, dir string, _ bool) { sglangRecordings(t, dir) })
+	})
+	t.Run("without truth", func(t *testing.T) {
+		recorded(t, "sglang_live", func(t *testing.T, dir string, _ bool) { otherRecordings(t, dir) })
+	})
+}
+
+// recorded runs a test with the recordings of this name that are in testdata, and
+// with the whole folder, or file, that they were cut from, if it is there.
+func recorded(t *testing.T, name string, test func(t *testing.T, path string, full bool)) {
+	t.Run("cut", func(t *testing.T) { test(t, filepath.Join("testdata", "recorded", name), false) })
+	t.Run("full", func(t *testing.T) { test(t, shareddata.Path(t, name), true) })
 }
 
 // vllmRecordings counts the requests whose cached tokens the events that had come
 // by then foretell.
-func vllmRecordings(t *testing.T) {
-	dir := shareddata.Path(t, "vllm_live")
+func vllmRecordings(t *testing.T, dir string, want map[string][2]int) {
 	files, err := filepath.Glob(filepath.Join(dir, "v*", "*.events.jsonl"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recordings in %s: %v", dir, err)
@@ -177,7 +196,6 @@ func vllmRecordings(t *testing.T) {
 	for _, class := range slices.Sorted(mapKeys(sum)) {
 		t.Logf("%-36s %5d %5d", class, sum[class][0], sum[class][1])
 	}
-	want := map[string][2]int{"one group, sequential": {949, 975}, "sliding window": {80, 81}, "sliding window, session ids": {7, 7}, "data parallel": {8, 8}}
 	for class, w := range want {
 		if sum[class] != w {
 			t.Errorf("%s: %d of %d, want %d of %d", class, sum[class][0], sum[class][1], w[0], w[1])
@@ -248,8 +266,7 @@ type truth struct {
 
 // sglangRecordings holds the index against what real SGLang caches said they held,
 // step by step.
-func sglangRecordings(t *testing.T) {
-	dir := shareddata.Path(t, "sglang_live")
+func sglangRecordings(t *testing.T, dir string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.truth.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recordings in %s: %v", dir, err)
@@ -320,8 +337,7 @@ func sglangRecordings(t *testing.T) {
 
 // otherRecordings are streams of which nobody recorded what the cache held: each
 // message is read and applied.
-func otherRecordings(t *testing.T) {
-	dir := shareddata.Path(t, "sglang_live")
+func otherRecordings(t *testing.T, dir string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err != nil {
 		t.Fatal(err)

@@ -105,19 +105,21 @@ func TestGolden(t *testing.T) {
 
 // TestVectors does so with payloads that the engines' own encoder wrote.
 func TestVectors(t *testing.T) {
-	want := readGolden(t, "testdata/vectors.json")
-	for name, g := range readGolden(t, shareddata.Path(t, "kv_event_vectors.json")) {
-		payload, err := hex.DecodeString(g.Hex)
-		if err != nil {
-			t.Fatal(err)
+	recorded(t, "kv_event_vectors.json", func(t *testing.T, path string, _ bool) {
+		want := readGolden(t, "testdata/vectors.json")
+		for name, g := range readGolden(t, path) {
+			payload, err := hex.DecodeString(g.Hex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := Decode(payload)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if got := brief(b); got != want[name].Want {
+				t.Errorf("%s:\n got %s\nwant %s", name, got, want[name].Want)
+			}
 		}
-		b, err := Decode(payload)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		} else if got := brief(b); got != want[name].Want {
-			t.Errorf("%s:\n got %s\nwant %s", name, got, want[name].Want)
-		}
-	}
+	})
 }
 
 // TestSimulator replays what llm-d's simulator sent: what it announces can be
@@ -177,9 +179,13 @@ func TestSimulator(t *testing.T) {
 
 // TestDynamo: TensorRT-LLM's events as Dynamo sends them on.
 func TestDynamo(t *testing.T) {
+	recorded(t, "sglang_live/dynamo-1.6.1_trtllm_zmq.jsonl", func(t *testing.T, path string, _ bool) { dynamo(t, path) })
+}
+
+func dynamo(t *testing.T, path string) {
 	x := newIndex(t, Config{})
 	n, most := 0, 0
-	for _, m := range messages(t, shareddata.Path(t, "sglang_live/dynamo-1.6.1_trtllm_zmq.jsonl")) {
+	for _, m := range messages(t, path) {
 		if m.channel == "live" {
 			feed(t, x, "t", m)
 			n++
