@@ -85,7 +85,7 @@ func BenchmarkPick(b *testing.B) {
 	})
 }
 
-// BenchmarkRecord tells of a whole request: Sent, FirstToken and Finished. The
+// BenchmarkRecord records a whole request: Sent, FirstToken and Finished. The
 // clock stands while the next 32 Decisions are made.
 func BenchmarkRecord(b *testing.B) {
 	each(b, func(b *testing.B, s router.Strategy, ps []router.Prompt, ts []router.Target) {

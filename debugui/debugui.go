@@ -2,7 +2,7 @@
 // as with net/http/pprof.
 //
 // It shows the targets with their state, load and cached share over time, which of
-// them are warm for prompts of what size, the last decisions with their
+// them are warm for which sizes of prompts, the last decisions with their
 // candidates, the events of targets and event streams, and the ranking for a
 // prompt that the user enters.
 //

@@ -308,8 +308,8 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// TestStrategy holds the wrapped strategy to what routers rely on, while the page is
-// open.
+// TestStrategy tests the wrapped strategy against the laws that routers rely on,
+// while the page is open.
 func TestStrategy(t *testing.T) {
 	routertest.Run(t, func(rand func() uint64) router.Strategy {
 		page, err := debugui.New(debugui.Config{ExplainRate: 10_000})

@@ -12,8 +12,8 @@ import (
 	"github.com/warmroute/router/strategy/leastwork"
 )
 
-// A page beside a router: it wraps the strategy, hears what router and fleet tell,
-// and is mounted on an address that only operators reach.
+// A page for a router: it wraps the strategy, receives the hooks of router and
+// fleet, and is mounted on an address that only operators reach.
 func Example_mount() {
 	page, err := debugui.New(debugui.Config{Title: "gateway 1"})
 	if err != nil {

@@ -37,8 +37,8 @@ func commands(t *testing.T) map[string][]string {
 	return found
 }
 
-// TestBuilds: every command on a page builds from an empty build cache where there
-// is no C compiler; and what reads KV events builds where there is one, but not
+// TestBuilds: every command on a page builds from an empty build cache without a C
+// compiler; and the reader of KV events builds with a C compiler and without
 // libzmq. It compiles the standard library, so it is asked for.
 func TestBuilds(t *testing.T) {
 	found := commands(t)

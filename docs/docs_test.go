@@ -200,7 +200,7 @@ func TestLinks(t *testing.T) {
 
 // TestMetrics: every metric and alert that a page names is there, and every alert
 // and no other is explained. A test of contrib/prometheus holds its README and its
-// alerts to what is exported.
+// alerts to the exported metrics.
 func TestMetrics(t *testing.T) {
 	known := map[string]bool{}
 	for _, m := range metric.FindAllString(read(t, "contrib/prometheus/README.md"), -1) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// around makes a file of what a page says to write in one of the nested modules.
+// around makes a file of a page's lines for one of the nested modules.
 var around = map[string]string{
 	"examples/grpcbalancer": `package snippet
 

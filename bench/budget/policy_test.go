@@ -15,7 +15,7 @@ import (
 )
 
 // drive sends requests through a Router with cache_aware over eight engines that
-// answer after 20 ms of virtual time, and judges where they went.
+// answer after 20 ms of virtual time, and judges their routing.
 func drive(t *testing.T, w *workload.Workload, n, clients int) loadgen.Verdict {
 	t.Helper()
 	c, err := newCorpus(w, true)
@@ -77,7 +77,7 @@ func TestCachesUnderLoad(t *testing.T) {
 
 // TestIdleFleetSpreads: different system prompts that meet an idle fleet one at a
 // time do not all go to one engine, whether they differ from the start or begin
-// alike, and conversations stay where they began.
+// alike, and conversations stay at their first engine.
 func TestIdleFleetSpreads(t *testing.T) {
 	for _, opening := range []int{0, 200, 600} {
 		v := drive(t, workload.Chat(workload.ChatConfig{Conversations: 300, Opening: opening}), 600, 1)

@@ -111,7 +111,7 @@ func ids(n int) []uint32 {
 	return t
 }
 
-// stored tells of n blocks of ids from the from-th on, which follow each other.
+// stored is the event of n consecutive blocks of ids from the from-th on.
 func stored(from, n int) kvindex.Event {
 	e := kvindex.Event{Kind: kvindex.Stored, Group: -1, BlockSize: blockSize, HasParent: from > 0, Parent: uint64(from),
 		Tokens: ids((from + n) * blockSize)[from*blockSize:]}

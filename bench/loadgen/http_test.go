@@ -202,8 +202,8 @@ func TestAwaitTellsWhy(t *testing.T) {
 	}
 }
 
-// TestStopLeavesChildrenBehind: a program whose child holds its standard error
-// open is stopped all the same.
+// TestStopLeavesChildrenBehind: a program with a child that keeps its standard
+// error open is stopped all the same.
 func TestStopLeavesChildrenBehind(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {

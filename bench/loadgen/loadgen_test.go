@@ -101,8 +101,8 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// TestJudge judges a fleet whose figures can be found by hand. Texts begin with
-// two bytes for the role of each message.
+// TestJudge judges a fleet with figures that can be computed by hand. Texts
+// begin with two bytes for the role of each message.
 func TestJudge(t *testing.T) {
 	conversation := func(system int, contents ...string) *workload.Conversation {
 		c := &workload.Conversation{System: system}
@@ -144,7 +144,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeAgainstOneEngine holds the ideal to what one engine really gives.
+// TestJudgeAgainstOneEngine compares the ideal with the result of one engine.
 func TestJudgeAgainstOneEngine(t *testing.T) {
 	w := workload.Chat(workload.ChatConfig{Conversations: 200})
 	place := func(engine func(workload.Request) int) loadgen.Verdict {

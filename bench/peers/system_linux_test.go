@@ -13,8 +13,8 @@ import (
 	"github.com/warmroute/router/internal/workload"
 )
 
-// TestStopEndsTheGroup stops a process whose child would outlive it, and ignores
-// being asked.
+// TestStopEndsTheGroup stops a process with a child that would outlive it, and
+// ignores being asked.
 func TestStopEndsTheGroup(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("SETTING_OF_ANOTHER", "1")

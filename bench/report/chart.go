@@ -215,7 +215,7 @@ func (p *lines) scaleY(a, b float64) scale {
 	}
 	s := scale{from: 0, to: min(top, 1.5*hi) * 1.04, a: a, b: b}
 	if p.near && lo > 0.5*hi && !none {
-		// Differences stay small where they are.
+		// Small differences stay small.
 		s.from, s.to = min(lo, 0.9*hi)*0.98, max(s.to/1.04, 1.02*hi)
 	}
 	return s

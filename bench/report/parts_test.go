@@ -40,8 +40,8 @@ func contrast(a, b rgb) float64 {
 	return max(y(a), y(b)) / min(y(a), y(b))
 }
 
-// sights are linear maps of what people see (Machado, Oliveira and Fernandes,
-// 2009, severity 1).
+// sights are linear maps of people's colour vision (Machado, Oliveira and
+// Fernandes, 2009, severity 1).
 var sights = map[string][3]rgb{
 	"normal":       {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
 	"protanopia":   {{.152286, 1.052583, -.204868}, {.114503, .786281, .099216}, {-.003882, -.048116, 1.051998}},

@@ -22,8 +22,8 @@ func usual() shape {
 		rates: []float64{1, 1.5, 2}, gateways: []int{1}, seeds: 5, replicas: 8, samples: 100}
 }
 
-// make makes a study whose policies get worse in the order they are listed, and
-// the more so the greater the load. The last one is saturated at the greatest load.
+// make makes a study with policies that get worse in the order of the list, and the
+// more so the greater the load. The last one is saturated at the greatest load.
 func (f shape) make() *sim.Study {
 	r := rand.New(rand.NewPCG(1, 2))
 	s := &sim.Study{Command: "go -C bench run . -seeds 5", Replicas: f.replicas, Calibration: sim.Calibrations()[0]}

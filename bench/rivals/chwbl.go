@@ -110,7 +110,7 @@ func (c *chwbl) key(p *router.Prompt) uint64 {
 	lead := p.Text
 	opening := c.user[:min(len(c.user), 1)] // of any message
 	if opening != "" && strings.Contains(lead, opening) {
-		_, lead, _ = strings.Cut(lead, c.user) // "" where there is none
+		_, lead, _ = strings.Cut(lead, c.user) // "" if there is none
 		lead, _, _ = strings.Cut(lead, opening)
 	}
 	h := rendezvous.Hash(p.Scope() + "\x00" + lead[:min(len(lead), c.c.PrefixBytes)])

@@ -13,7 +13,7 @@ import (
 )
 
 // have is what a case begins with: text sent to a target, which has ended but
-// where flies says that it is in flight, and waits where it has no first token.
+// where flies says that it is in flight, and waits if it has no first token.
 type have struct {
 	id, text string
 	flies    bool
@@ -50,7 +50,7 @@ type rule struct {
 	want    string // the IDs that may be chosen, in order
 }
 
-// check tells which targets are chosen under many draws.
+// check returns the targets that are chosen under many draws.
 func check(t *testing.T, newOne func(Common) (*Strategy, error), rules []rule) {
 	t.Helper()
 	for _, r := range rules {
@@ -133,7 +133,7 @@ func TestLMetric(t *testing.T) {
 			{"equal costs: fewer requests", []have{warm("a", p.Text[:3000])}, []router.Target{at("a", 3), at("b", 0)}, p, "b"},
 			{"249 x 4", []have{warm("a", p.Text[:3004])}, []router.Target{at("a", 3), at("b", 0)}, p, "a"},
 			{"250 x 5", []have{warm("a", p.Text[:3000])}, []router.Target{at("a", 4), at("b", 0)}, p, "b"},
-			// 1,001 x 1 for b, where it counts.
+			// 1,001 x 1 for b, which counts.
 			{"a token that waits", []have{warm("a", p.Text[:3000])}, []router.Target{at("a", 3), prefilling("b", 0, 1)}, p, pending},
 			{"no tokens at all: fewer requests", []have{warm("a", p.Text), warm("b", p.Text)}, []router.Target{at("a", 7), at("b", 6)}, p, "b"},
 			{"a tie", nil, []router.Target{at("a", 2), at("b", 2)}, p, "a b"},

@@ -21,8 +21,8 @@ func small(r *rand.Rand) Calibration {
 	return c
 }
 
-// crowd makes requests whose contents are paths in a tree, so that they share, and
-// the same ones come again.
+// crowd makes requests with contents that are paths in a tree, so that they share,
+// and the same ones come again.
 func crowd(r *rand.Rand, c *Calibration, n int) []*naiveSeq {
 	var all []*naiveSeq
 	at := instant(0)
@@ -120,7 +120,7 @@ func FuzzEngine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { sameRun(t, seed) })
 }
 
-// checkEngine holds the books of an engine to what its requests have.
+// checkEngine compares the counts of an engine with its requests.
 func checkEngine(t testing.TB, e *engine) {
 	t.Helper()
 	p := e.pool
@@ -200,7 +200,7 @@ func TestOneRequestAlone(t *testing.T) {
 	}
 }
 
-// TestQueueingTheory: prompts that fill a step each, and whose reply is one token,
+// TestQueueingTheory: prompts that fill a step each, with a reply of one token,
 // make the engine a queue with Poisson arrivals and a constant time of service.
 func TestQueueingTheory(t *testing.T) {
 	c := Calibrations()[0]

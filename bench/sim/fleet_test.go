@@ -197,7 +197,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// forgetting notes what it is told to forget.
+// forgetting records the targets that it forgets.
 type forgetting struct {
 	router.Strategy
 	ids *[]string
@@ -243,7 +243,7 @@ func TestJoinAndSlow(t *testing.T) {
 	}
 }
 
-// seer notes what it is told of queues.
+// seer records the queues that it receives.
 type seer struct {
 	router.Strategy
 	most *int

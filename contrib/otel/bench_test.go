@@ -9,7 +9,7 @@ import (
 	"github.com/warmroute/router/contrib/otel"
 )
 
-// BenchmarkHooks is what one attempt costs where no span records.
+// BenchmarkHooks measures one attempt if no span is recording.
 func BenchmarkHooks(b *testing.B) {
 	r := newRig(b, otel.Config{})
 	h := r.Router(otel.Route{Name: "r", Strategy: "cache_aware", Fleet: "f"}, router.Trace{})

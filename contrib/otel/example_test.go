@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// Metrics of a router and its fleet, and what a request's span tells.
+// Metrics of a router and its fleet, and the events of a request's span.
 func Example() {
 	reader := sdkmetric.NewManualReader() // in a program: a periodic one, with an exporter
 	telemetry, err := otel.New(otel.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})

@@ -93,7 +93,7 @@ func (r *rig) series() map[string]series {
 }
 
 // sum adds up the series of a metric that have these attributes, keys and values
-// in turn; -1 where there is none.
+// in turn; -1 if there is none.
 func (r *rig) sum(name string, kv ...string) float64 {
 	r.t.Helper()
 	sum, n := 0.0, 0

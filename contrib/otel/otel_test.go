@@ -201,8 +201,8 @@ func TestNoSpan(t *testing.T) {
 	r.is(0, "warmroute.attempts.active")
 }
 
-// Whoever makes up routes, strategies, reasons, targets and fleets makes no more
-// series than the bounds say.
+// A caller that invents routes, strategies, reasons, targets and fleets makes no
+// more series than the bounds say.
 func TestCardinality(t *testing.T) {
 	r := newRig(t, otel.Config{MaxTargets: 5, MaxRoutes: 3, MaxReasons: 4})
 	view := must(loadview.New(loadview.Config{}))
@@ -268,7 +268,7 @@ func TestTargetsComeAndGo(t *testing.T) {
 	}
 }
 
-// The caller's own hooks are called too, with what they would be called with.
+// The caller's own hooks are called too, with the same arguments.
 func TestHooksAreChained(t *testing.T) {
 	r := newRig(t, otel.Config{})
 	var got []string

@@ -103,7 +103,7 @@ func ExampleCollector_Router() {
 	// warmroute_no_target_total{cause="not_ready",route="llama",strategy="cache_aware"} 1
 }
 
-// Targets can be named by what a dashboard should show.
+// Targets can have names for a dashboard.
 func ExampleConfig() {
 	metrics, err := prometheus.New(prometheus.Config{
 		MaxTargets: 64,

@@ -36,7 +36,7 @@ func names(t *testing.T) map[string]exported {
 	return all
 }
 
-// family returns the name of what a series belongs to.
+// family returns the name of a series' metric.
 func family(name string, all map[string]exported) string {
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 		base := strings.TrimSuffix(name, suffix)

@@ -121,7 +121,7 @@ func (g *gateway) mustSend(r *router.Router, text string) {
 	}
 }
 
-// ask asks a replica, whoever would be picked.
+// ask sends to a replica, whatever the choice would be.
 func (g *gateway) ask(replica int, text string) {
 	g.t.Helper()
 	body := fmt.Sprintf(`{"max_tokens":1,"messages":[{"role":"user","content":%q}]}`, strings.Repeat(text, 30))

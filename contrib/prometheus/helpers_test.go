@@ -61,7 +61,7 @@ func (s *site) families() map[string]*dto.MetricFamily {
 }
 
 // sum adds up the series of a name that have these labels, "key=value"; of a
-// histogram, their numbers of observations. It is -1 where there is no series.
+// histogram, their numbers of observations. It is -1 if there is no series.
 func (s *site) sum(name string, labels ...string) float64 {
 	s.t.Helper()
 	sum, n := 0.0, 0

@@ -121,8 +121,8 @@ func TestNumbers(t *testing.T) {
 	p.is(4, "warmroute_trie_evicted_prompts_total", "trie=chat")
 }
 
-// Whoever makes up routes, strategies, reasons, targets and fleets makes no more
-// series than the bounds say.
+// A caller that invents routes, strategies, reasons, targets and fleets makes no
+// more series than the bounds say.
 func TestCardinality(t *testing.T) {
 	c := must(prometheus.New(prometheus.Config{MaxTargets: 5, MaxRoutes: 3, MaxReasons: 4}))
 	p := serve(t, c)
@@ -232,7 +232,7 @@ func TestStreamEnds(t *testing.T) {
 	p.is(-1, "warmroute_event_streams")
 }
 
-// The caller's own hooks are called too, with what they would be called with.
+// The caller's own hooks are called too, with the same arguments.
 func TestHooksAreChained(t *testing.T) {
 	c := must(prometheus.New(prometheus.Config{}))
 	var got []string

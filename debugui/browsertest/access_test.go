@@ -198,8 +198,8 @@ func keyboard(t *testing.T, f *fleet, p *tab) {
 	p.wait("the focus at the targets", `document.activeElement.id === "targets-h"`)
 }
 
-// contrast lists the texts whose contrast with what is behind them is below 4.5, by
-// WCAG 2's formula.
+// contrast lists the texts with a contrast to their background below 4.5, by WCAG
+// 2's formula.
 const contrast = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 	canvas.canvas.width = canvas.canvas.height = 1;

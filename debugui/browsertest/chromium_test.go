@@ -40,7 +40,7 @@ type message struct {
 	Error     *struct{ Message string } `json:"error,omitempty"`
 }
 
-// startBrowser starts a Chromium for the test, or skips it where there is none.
+// startBrowser starts a Chromium for the test, or skips it if there is none.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	path := ""
@@ -307,7 +307,7 @@ func (p *tab) look(width, height int, scheme string) {
 }
 
 // shoot writes a picture of the whole page into the directory that
-// BROWSERTEST_PICTURES names, where it names one.
+// BROWSERTEST_PICTURES names, if it is set.
 func (p *tab) shoot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("BROWSERTEST_PICTURES")

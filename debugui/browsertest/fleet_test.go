@@ -230,7 +230,7 @@ func (f *fleet) burst(subject string, n int) {
 	}
 }
 
-// direct sends a request past the router, which makes the replica tell of new blocks.
+// direct sends a request past the router, which makes the replica publish new blocks.
 func (f *fleet) direct(s *vllmtest.Server, subject string) {
 	f.t.Helper()
 	resp, err := s.Client().Post(s.URL+"/v1/chat/completions", "application/json", bytes.NewReader(body(turn{"user", text(subject, 800)})))

@@ -187,8 +187,8 @@ func TestShunned(t *testing.T) {
 }
 
 // TestOneStateForOneStrategy: two sites of one strategy know each other's requests;
-// a reload with another strategy begins anew, and the old one goes with its last
-// request.
+// a reload with another strategy starts empty, and the old one is dropped with its
+// last request.
 func TestOneStateForOneStrategy(t *testing.T) {
 	rs, addrs := fleetOf(t, 2, vllmtest.Config{TimeScale: 0.05})
 	two := "handle /a/* {\nuri strip_prefix /a\n" + proxy(addrs) + "\n}\n" + proxy(addrs)

@@ -54,8 +54,8 @@ func TestBodyUntouched(t *testing.T) {
 	}
 }
 
-// TestTooManyBodies: what has no room is passed on all the same, and the room comes
-// back.
+// TestTooManyBodies: a body beyond the budget is forwarded as well, and the budget
+// comes back.
 func TestTooManyBodies(t *testing.T) {
 	gate := make(chan struct{})
 	slow := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +78,7 @@ func TestTooManyBodies(t *testing.T) {
 	if s := h.idle(t); s.Unread != 3 || s.Finished != 4 {
 		t.Errorf("%+v", s)
 	}
-	// The room is given back at the end of the request's context, a moment after.
+	// The budget is returned at the end of the request's context, a moment after.
 	eventually(t, "room again", func() bool {
 		before := h.status(t).Unread
 		h.ask(context.Background(), make([]byte, 9000), nil)
@@ -108,7 +108,7 @@ func TestBrokenBody(t *testing.T) {
 					}
 				}
 				c.Close()
-				// A chunked one, whose length is not known in advance.
+				// A chunked one, without a length known in advance.
 				req, err := http.NewRequest(http.MethodPost, "http://localhost/", struct{ io.Reader }{bytes.NewReader(make([]byte, 9000))})
 				if err != nil {
 					t.Fatal(err)

@@ -106,7 +106,7 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestStrategies: each can be named, with an option where it has some, and serves.
+// TestStrategies: each can be named, with an option if it has any, and serves.
 func TestStrategies(t *testing.T) {
 	rs, addrs := fleetOf(t, 2, vllmtest.Config{TimeScale: 0.01})
 	for name, option := range map[string]string{

@@ -184,7 +184,7 @@ func (x *exchange) blameClient(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// reply is a reply's body, whose end settles the lease. A panic between does so
+// reply is a reply's body. Its end settles the lease. A panic between does so
 // too: the server ends the request's context.
 type reply struct {
 	body   io.Closer

@@ -17,7 +17,7 @@ func upstream(id string) *reverseproxy.Upstream {
 }
 
 // TestFleetCounts holds the fleet to a plain recount over random pools and endings,
-// each of which may be told more than once.
+// each of which may be reported more than once.
 func TestFleetCounts(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))

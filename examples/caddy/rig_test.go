@@ -178,7 +178,7 @@ func fleetOf(t testing.TB, n int, cfg vllmtest.Config) ([]*vllmtest.Server, stri
 	return rs, strings.Join(addrs, " ")
 }
 
-// site is the reverse_proxy of the Caddyfile beside this file, before these
+// site is the reverse_proxy of the Caddyfile in this folder, before these
 // replicas, with more lines at its end.
 func site(t testing.TB, addrs string, more ...string) string {
 	t.Helper()
@@ -217,7 +217,7 @@ type answer struct {
 	err    error
 }
 
-// ask sends a chat; first, where not nil, is called when the reply begins.
+// ask sends a chat; first, if not nil, is called when the reply begins.
 func (h *host) ask(ctx context.Context, b []byte, first func()) answer {
 	return h.post(ctx, "/v1/chat/completions", b, first)
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// tell makes Caddy say where a request went, and why.
+// tell makes Caddy report the target of a request, with the reason.
 const tell = "header_down X-Upstream {rp.upstream.hostport}\n\t\theader_down X-Reason {rp.warmroute.reason}"
 
 // talk holds n conversations side by side, of these many turns each, and returns
 // how many of the later turns went where the one before them had gone. between is
-// called before each turn. crossed counts requests whose connection was closed
-// without a byte; these are sent again where it is not nil.
+// called before each turn. crossed counts requests on a connection that was
+// closed without a byte; these are sent again if it is not nil.
 func talk(t *testing.T, h *host, n, turns int, crossed *atomic.Int64, between func(i int)) (stayed, later int64) {
 	t.Helper()
 	var same, all, done atomic.Int64

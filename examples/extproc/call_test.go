@@ -117,7 +117,7 @@ func with(m *extproc.ProcessingRequest, namespace, key string, v any) *extproc.P
 }
 
 // named returns the endpoints that an answer names, which header and metadata
-// have alike; nil where it names none.
+// have in common; nil if it names none.
 func named(t *testing.T, m *extproc.ProcessingResponse) []string {
 	t.Helper()
 	r := m.GetRequestBody().GetResponse()

@@ -241,7 +241,7 @@ func aborted(rs []*vllmtest.Server) (n uint64) {
 // kill ends one of the replicas under load. A request fails where its client got
 // no success. A stream is cut where Envoy had its header: engines send that first,
 // and then Envoy sends nothing again. Where the client has not got the header yet,
-// it is told so by a 502 about a protocol error, an end within the reply.
+// it receives a 502 about a protocol error, an end within the reply.
 func kill(t *testing.T, c *http.Client, s *service, rs []*vllmtest.Server, ids []string) {
 	s.take()
 	var failed, cut, good atomic.Int64

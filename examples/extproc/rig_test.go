@@ -75,7 +75,7 @@ func installEnvoy() (string, error) {
 	return binary, exec.Command(binary, "--version").Run()
 }
 
-// log keeps what the Router tells.
+// log keeps the Router's reports.
 type log struct {
 	mu     sync.Mutex
 	routed int
@@ -114,7 +114,7 @@ func (l *log) take() []ended {
 }
 
 // ends waits for n requests to end, and takes them. A lease that its context
-// settles is told of a little later than it is off the counters.
+// settles is reported a little later than it is subtracted from the counters.
 func (l *log) ends(t testing.TB, n int) []ended {
 	t.Helper()
 	eventually(t, "the end of a request", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.done) >= n })
@@ -289,7 +289,7 @@ func envoy(t testing.TB, processor string, ids []string, change ...string) *http
 }
 
 // chat asks for a chat completion and returns its status, header and body; err is
-// how it broke off. first, where not nil, is called at the first event of a stream.
+// how it broke off. first, if not nil, is called at the first event of a stream.
 func chat(ctx context.Context, c *http.Client, body string, header http.Header, first func()) (int, http.Header, string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://envoy/v1/chat/completions", strings.NewReader(body))
 	if err != nil {

@@ -187,7 +187,7 @@ func TestFailover(t *testing.T) {
 		if _, err := h.chat(t.Context(), body(text, false)); err != nil {
 			t.Fatal(i, err)
 		}
-		if i < 2 { // whose turn the next one is, too
+		if i < 2 { // also selects the next one
 			n := slices.IndexFunc(h.servers, func(s *server) bool { st := s.replica.Stats(); return st.Finished > 0 && st.Faulted == 0 })
 			if err := h.servers[n].replica.SetFaults(vllmtest.Faults{Status: 503}); err != nil {
 				t.Fatal(err)
@@ -294,8 +294,8 @@ func TestKill(t *testing.T) {
 	h.ready(t, 4)
 }
 
-// TestAddedLatency logs what the choice adds at one client, beside gRPC's own
-// round_robin, in turns.
+// TestAddedLatency logs the latency that the choice adds at one client, against
+// gRPC's own round_robin, in turns.
 func TestAddedLatency(t *testing.T) {
 	cfg := vllmtest.Config{Instant: true, ReplyTokens: 20}
 	hosts := []*host{newHost(t, 4, cfg, plain), newHost(t, 4, cfg, full)}

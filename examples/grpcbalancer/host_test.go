@@ -108,7 +108,7 @@ var desc = grpc.ServiceDesc{
 	}}},
 }
 
-// start serves on the server's address, anew after stop.
+// start serves on the server's address, again after stop.
 func (s *server) start(t testing.TB) {
 	t.Helper()
 	addr := s.addr

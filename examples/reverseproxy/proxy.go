@@ -58,7 +58,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// reply is a reply's body, whose end settles the lease.
+// reply is a reply's body. Its end settles the lease.
 type reply struct {
 	io.Closer
 	in    *bufio.Reader

@@ -221,7 +221,7 @@ func TestFailover(t *testing.T) {
 				if status, body, err := h.ask(chat(text, i%2 == 0)); status != 200 || err != nil {
 					t.Fatal(i, status, body, err)
 				}
-				if i == 0 { // whose turn the next one is, too
+				if i == 0 { // also selects the next one
 					warm := slices.IndexFunc(h.replicas, func(r *vllmtest.Server) bool { return r.Stats().Requests > 0 })
 					if err := h.replicas[warm].SetFaults(f); err != nil {
 						t.Fatal(err)

@@ -18,13 +18,13 @@ import (
 )
 
 // scheduler is a plug-in scheduler as gateways have them: profiles of scorers with
-// weights, the greatest sum wins, and plug-ins are told of it. Its endpoints and
+// weights, the greatest sum wins, and plug-ins are notified. Its endpoints and
 // their counters are its own; a loadview.View keeps them here.
 type scheduler struct {
 	fleet  *loadview.View
 	plugin *Plugin // nil: the queue alone decides
 	client *http.Client
-	again  func() // where not nil: told of each attempt that failed
+	again  func() // if not nil: receives each attempt that failed
 }
 
 // idlest is a scorer of the scheduler's own.

@@ -1,6 +1,6 @@
-// Package scorer is a Warmroute strategy in the shape that plug-in schedulers
-// want: filter, score each endpoint 0 to 1, receive the choice and its end. The scheduler weighs, chooses, counts and sends; there is no Router,
-// no Fleet and no Lease.
+// Package scorer gives a strategy the interface of plug-in schedulers: filter, score
+// each endpoint 0 to 1, receive the choice and its end. The scheduler weighs, chooses,
+// counts and sends; there is no Router, no Fleet and no Lease.
 package scorer
 
 import (

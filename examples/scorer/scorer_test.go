@@ -58,7 +58,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// recorder keeps the stages that a strategy is told.
+// recorder keeps the stages that a strategy records.
 type recorder struct {
 	*leastwork.Strategy
 	mu     sync.Mutex
@@ -72,7 +72,7 @@ func (r *recorder) Record(d router.Decision, o router.Outcome) {
 	r.Strategy.Record(d, o)
 }
 
-// A scheduler that is never told how a request ended gives it an age.
+// A scheduler that never learns how a request ended sets MaxAge.
 func TestMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{Strategy: must[*leastwork.Strategy](t)(leastwork.New(leastwork.Config{})),
@@ -279,8 +279,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestAddedLatency logs what the plug-in adds at one client, beside the same
-// scheduler without it, in turns.
+// TestAddedLatency logs the latency that the plug-in adds at one client,
+// against the same scheduler without it, in turns.
 func TestAddedLatency(t *testing.T) {
 	cfg := vllmtest.Config{Instant: true, ReplyTokens: 20}
 	without, _ := newScheduler(t, 4, cfg, nil)

@@ -97,8 +97,8 @@ func (c *checked) check(r *http.Request, body []byte, resp *http.Response, reply
 	}
 }
 
-// valid400 reports whether body is one that a schema cannot tell from a right one:
-// two ways to say the prompt, or two values.
+// valid400 reports whether body is one that a schema cannot distinguish from a
+// valid one: two ways to say the prompt, or two values.
 func valid400(body []byte) bool {
 	return bytes.Contains(body, []byte(`"body":{},"prompt"`)) || bytes.Equal(body, []byte(`{} {}`))
 }

@@ -21,8 +21,8 @@ var unshown = map[string]string{
 	"routertest.Benchmark": "takes a *testing.B",
 }
 
-// TestExamples holds every public package to a runnable example, one whose output
-// is compared, of each function and of each type that has methods.
+// TestExamples checks that every public package has a runnable example, with
+// output that is compared, of each function and of each type that has methods.
 func TestExamples(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}}\t{{.Name}}\t{{.Dir}}", module+"/...").Output()
 	if err != nil {

@@ -53,13 +53,14 @@ func list(t *testing.T) []pkg {
 }
 
 // rule says which of the module's own packages those that fit pattern may import,
-// beside the root. What no rule lets in (config, examples) stays out.
+// in addition to the root. Packages that no rule allows (config, examples) are
+// forbidden.
 type rule struct {
 	pattern string
 	may     []string
 }
 
-// rules are asked in order; the first whose pattern fits decides.
+// rules are tried in order; the first with a matching pattern decides.
 var rules = []rule{
 	{".", nil},
 	{"trie", []string{"internal/idmemo", "internal/prefix"}},

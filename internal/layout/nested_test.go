@@ -23,9 +23,9 @@ type nestedRule struct {
 	newer   bool     // needs a newer Go than the library does
 }
 
-// nestedRules are asked in order; the first whose pattern fits decides. A version
-// of contrib meets every later version of the root's module, so what it imports
-// has to be public.
+// nestedRules are tried in order; the first with a matching pattern decides. A
+// version of contrib meets every later version of the root's module, so what it
+// imports has to be public.
 var nestedRules = []nestedRule{
 	{pattern: "bench", may: []string{"internal/*"}}, // programs: released with a root of the same version
 	{pattern: "contrib/*"},

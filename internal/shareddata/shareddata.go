@@ -1,5 +1,5 @@
-// Package shareddata finds the traces and recordings that tests read from
-// beside the checkout. They are never a part of it.
+// Package shareddata finds the traces and recordings that tests read from next
+// to the checkout. They are never a part of it.
 package shareddata
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 // Path returns where the file or folder of this name is. It skips the test,
-// naming the path, where there is none.
+// naming the path, if there is none.
 func Path(t testing.TB, name string) string {
 	t.Helper()
 	root, err := filepath.Abs(".")
@@ -31,7 +31,7 @@ func Path(t testing.TB, name string) string {
 	}
 	path := filepath.Join(root, "..", "shared", "data", filepath.FromSlash(name))
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s beside the checkout: %v", filepath.Join("..", "shared", "data", name), err)
+		t.Skipf("no %s next to the checkout: %v", filepath.Join("..", "shared", "data", name), err)
 	}
 	return path
 }
