@@ -26,18 +26,18 @@ func TestAmong(t *testing.T) {
 	if id := l.Decision().Target.ID; id != "b1" {
 		t.Errorf("Route took %s", id)
 	}
-	l, err := l.Retry(t.Context(), router.Outcome{Status: 503})
+	l, err := l.Retry(t.Context(), router.Outcome{Status: 500})
 	if err != nil || l.Decision().Target.ID != "b2" {
 		t.Fatalf("Retry: (%v, %v)", l, err)
 	}
 	var status *router.StatusError
-	if next, err := l.Retry(t.Context(), router.Outcome{Status: 503}); next != nil || !errors.As(err, &status) {
+	if next, err := l.Retry(t.Context(), router.Outcome{Status: 500}); next != nil || !errors.As(err, &status) {
 		t.Errorf("a third: (%v, %v)", next, err)
 	}
 	var sent []string
 	b.Do(t.Context(), prompt, func(_ context.Context, l *router.Lease) (router.Outcome, error) {
 		sent = append(sent, l.Decision().Target.ID)
-		return router.Outcome{Status: 503}, nil
+		return router.Outcome{Status: 500}, nil
 	})
 	if diff := cmp.Diff([]string{"b1", "b2"}, sent); diff != "" {
 		t.Errorf("Do (-want +got):\n%s", diff)

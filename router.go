@@ -91,6 +91,7 @@ const (
 	Cooling                // failed lately, or asked to be left alone for a while
 	Tripped                // its circuit breaker is open
 	Draining               // finishes what it has and takes nothing new
+	Full                   // alive, and refused a request because it has too many
 )
 
 // String returns the state's name in snake case, fit for a metric label.
@@ -106,6 +107,8 @@ func (s State) String() string {
 		return "tripped"
 	case Draining:
 		return "draining"
+	case Full:
+		return "full"
 	}
 	return "state_" + strconv.Itoa(int(s))
 }

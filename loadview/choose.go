@@ -67,9 +67,12 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 	m.peak = max(m.peak, n)
 	m.prefill.Store(m.prefill.Load() + f.prefill)
 	v.putLoad(m)
-	if m.halfOpen() {
+	halfOpen := m.halfOpen()
+	if halfOpen {
 		m.probe = f
 		m.set(probing, true)
+	}
+	if halfOpen || m.full.Load() != 0 {
 		v.putState(m, v.now())
 	}
 	return d, f, nil
@@ -134,7 +137,7 @@ func (f *flight) Done(o router.Outcome) {
 	f.prefill = 0
 	p.putLoad(m)
 	// The usual end of a request on a member in good health needs no clock.
-	if w == failure || pause > 0 || m.probe == f || w == success && m.blemished() {
+	if w == failure || w == refusal || pause > 0 || m.probe == f || m.full.Load() != 0 || w == success && m.blemished() {
 		p.learn(f, w, pause)
 	}
 	p.mu.Unlock()

@@ -24,6 +24,7 @@ const (
 	DefaultCoolMax         = 300 * time.Second
 	DefaultJitter          = 0.2
 	DefaultRetryAfterMax   = 300 * time.Second
+	DefaultFullFor         = time.Second
 	DefaultBreakerFailures = 5
 	DefaultBreakerOpen     = 30 * time.Second
 
@@ -54,8 +55,14 @@ type Config struct {
 	// means DefaultJitter; negative: none.
 	Jitter float64
 	// RetryAfterMax bounds a Retry-After. 0 means DefaultRetryAfterMax; negative:
-	// a Retry-After is ignored, and a 429 with one is a failure like others.
+	// a Retry-After is ignored.
 	RetryAfterMax time.Duration
+	// FullFor is how long a member that refused a request as full (429, 503 or 529)
+	// gets no more requests at once than it had then, or for as long as its
+	// Retry-After says, if that is longer. 0 means
+	// DefaultFullFor; negative: these are failures like other ones, but a 429 with a
+	// Retry-After, which cools the member for that time.
+	FullFor time.Duration
 	// Breaker turns the circuit breakers on. BreakerFailures in a row open one
 	// for BreakerOpen; 0 means DefaultBreakerFailures and DefaultBreakerOpen.
 	Breaker         bool
@@ -123,7 +130,8 @@ type Probe struct {
 // and should be quick: that goroutine is about to send a request.
 type Trace struct {
 	// StateChanged reports that a member is offered in another state, one call at a
-	// time and in order for each member. A change by time alone is reported when the
+	// time and in order for each member. Full, which changes with every request, is
+	// reported as Ready. A change by time alone is reported when the
 	// View is next used. While a call takes long, changes of the other members
 	// wait for it, and a member that changed several times is reported as one change.
 	StateChanged func(id string, from, to router.State)
@@ -156,6 +164,7 @@ func (c Config) WithDefaults() Config {
 	c.CoolMax = cmp.Or(c.CoolMax, max(DefaultCoolMax, c.CoolBase))
 	c.Jitter = cmp.Or(c.Jitter, DefaultJitter)
 	c.RetryAfterMax = cmp.Or(c.RetryAfterMax, DefaultRetryAfterMax)
+	c.FullFor = cmp.Or(c.FullFor, DefaultFullFor)
 	c.BreakerFailures = cmp.Or(c.BreakerFailures, DefaultBreakerFailures)
 	c.BreakerOpen = cmp.Or(c.BreakerOpen, DefaultBreakerOpen)
 	if c.Now == nil {

@@ -6,16 +6,17 @@ import (
 	"github.com/warmroute/router"
 )
 
-// verdict is what an outcome says about the member.
+// verdict is the evidence of an outcome about the member.
 type verdict uint8
 
 const (
 	neither verdict = iota
 	success
 	failure
+	refusal // it is alive and full
 )
 
-// judge returns what o says about the member, and for how long the member asked
+// judge returns the verdict of o on the member, and for how long the member asked
 // to be left alone.
 func (p *pool) judge(o router.Outcome) (verdict, time.Duration) {
 	o = o.Settled()
@@ -28,17 +29,28 @@ func (p *pool) judge(o router.Outcome) (verdict, time.Duration) {
 		return neither, 0
 	}
 	pause := max(min(o.RetryAfter, p.cfg.Load().RetryAfterMax), 0)
-	if o.Status == 429 && pause > 0 {
+	switch full := o.Status == 429 || o.Status == 503 || o.Status == statusOverloaded; {
+	case full && p.cfg.Load().FullFor > 0:
+		return refusal, pause
+	case o.Status == 429 && pause > 0:
 		return neither, pause
 	}
 	return failure, pause
 }
 
+// statusOverloaded is what Anthropic's API answers in place of a 503.
+const statusOverloaded = 529
+
 // learn applies a verdict of f to its member.
 func (p *pool) learn(f *flight, w verdict, pause time.Duration) {
 	m, now := f.member, p.now()
 	m.expire(now)
-	if pause > 0 {
+	if w == refusal {
+		p.refused(m, now, pause)
+	} else if m.full.Load() != 0 {
+		m.ended(w == success)
+	}
+	if pause > 0 && w != refusal {
 		m.pause.Store(max(m.pause.Load(), int64(now+pause)))
 	}
 	probe := m.probe == f
@@ -49,7 +61,7 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration) {
 	switch w {
 	case success:
 		if !probe && f.seq <= m.streak {
-			break // sent before the first failure: it tells of the time before it
+			break // sent before the first failure, it shows the time before
 		}
 		m.streak = 0
 		m.fails.Store(0)
@@ -64,7 +76,7 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration) {
 		}
 		m.faults = 0 // not looked at while the breaker is not closed
 	case failure:
-		// What was sent before the last recovery tells of the time before it.
+		// A request sent before the last recovery shows the time before it.
 		fresh := f.epoch == m.epoch
 		if fresh && !m.blemished() {
 			m.streak = m.sent
@@ -85,7 +97,7 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration) {
 			}
 		}
 	}
-	for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load()} {
+	for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load(), m.full.Load()} {
 		if t != 0 && !m.gone {
 			p.watch(time.Duration(t))
 		}
@@ -108,14 +120,51 @@ func (p *pool) coolDown(n int32) time.Duration {
 			d *= 2
 		}
 	}
-	if p.cfg.Load().Jitter > 0 {
-		u := float64(p.cfg.Load().Rand()>>11) / (1 << 53)
-		d -= time.Duration(float64(d) * p.cfg.Load().Jitter * u)
+	return p.jitter(d)
+}
+
+// jitter cuts off a random part of d.
+func (p *pool) jitter(d time.Duration) time.Duration {
+	if cfg := p.cfg.Load(); cfg.Jitter > 0 {
+		u := float64(cfg.Rand()>>11) / (1 << 53)
+		d -= time.Duration(float64(d) * cfg.Jitter * u)
 	}
 	return max(d, 1)
 }
 
-// expire ends what time has ended on every member.
+// refused notes that m refused a request as full: the number of others of ours in
+// flight there becomes its limit. Replies to a burst come in any order, and so the
+// least of these numbers counts. One request at a time is always tried, unless m
+// asked for a pause while it had none of ours.
+func (p *pool) refused(m *member, now, retryAfter time.Duration) {
+	n := m.inFlight.Load()
+	if retryAfter == 0 {
+		n = max(n, 1)
+	}
+	if m.full.Load() == 0 || n < m.limit.Load() {
+		m.limit.Store(n)
+		m.within = 0
+	}
+	until := int64(now + max(p.jitter(p.cfg.Load().FullFor), retryAfter))
+	m.full.Store(max(m.full.Load(), until))
+}
+
+// ended notes that a request ended at m, which has a limit: it has a place again.
+// After as many successes as the limit allows at once, the limit grows by one, as
+// the window of TCP does, so that a larger engine is found out and a full one is
+// asked too much only now and then.
+func (m *member) ended(success bool) {
+	limit := max(m.limit.Load(), 1)
+	if success {
+		if m.within++; m.within >= limit {
+			m.within = 0
+			limit++
+		}
+	}
+	m.limit.Store(limit)
+}
+
+// expire ends every state that is over by time.
 func (p *pool) expire(now time.Duration) {
 	p.due = 0
 	unknown := false
@@ -126,7 +175,9 @@ func (p *pool) expire(now time.Duration) {
 			m.set(queueUnknown, true)
 			unknown = true
 		}
-		for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load(), m.stale.Load()} {
+		for _, t := range [...]int64{
+			m.cool.Load(), m.pause.Load(), m.open.Load(), m.full.Load(), m.stale.Load(),
+		} {
 			if t != 0 {
 				p.watch(time.Duration(t))
 			}
@@ -148,6 +199,9 @@ func (m *member) expire(now time.Duration) {
 	}
 	if t := m.open.Load(); t != 0 && int64(now) >= t {
 		m.open.Store(0)
+	}
+	if t := m.full.Load(); t != 0 && int64(now) >= t {
+		m.full.Store(0)
 	}
 }
 
@@ -174,20 +228,27 @@ func (m *member) stateAt(now time.Duration) router.State {
 		return router.Tripped
 	case int64(now) < m.cool.Load(), int64(now) < m.pause.Load():
 		return router.Cooling
+	case int64(now) < m.full.Load() && m.inFlight.Load() >= m.limit.Load():
+		return router.Full
 	}
 	return router.Ready
 }
 
-// readyIn returns the time until m may be Ready; 0: it is, or nobody can tell.
+// readyIn returns the time until m may be Ready; 0: it is, or the time is not known.
 func (m *member) readyIn(now time.Duration) time.Duration {
-	if s := m.stateAt(now); s != router.Cooling && s != router.Tripped || m.has(probing) {
+	switch s := m.stateAt(now); {
+	case s == router.Full && m.inFlight.Load() > 0:
+		return min(time.Duration(m.full.Load())-now, DefaultFullFor) // the end of one of ours frees it
+	case s == router.Full:
+		return time.Duration(m.full.Load()) - now
+	case s != router.Cooling && s != router.Tripped || m.has(probing):
 		return 0
 	}
 	return max(time.Duration(max(m.cool.Load(), m.pause.Load(), m.open.Load()))-now, 0)
 }
 
 // readyIn returns the shortest time until a member may be Ready that is not; 0:
-// nobody can tell.
+// the time is not known.
 func (v *View) readyIn(r *roster) time.Duration {
 	if v.due == 0 {
 		return 0

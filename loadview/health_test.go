@@ -136,7 +136,7 @@ func TestSuccessEndsCoolDown(t *testing.T) {
 // those do not bring it back.
 func TestOldStreamsDoNotClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newView(t, Config{Jitter: -1, Breaker: true}, 2)
+		v := newView(t, Config{Jitter: -1, Breaker: true, FullFor: -1}, 2)
 		var old []router.Flight
 		for range 20 {
 			old = append(old, send(t, v, a))
@@ -183,10 +183,12 @@ func TestWhatIsAFailure(t *testing.T) {
 	}{
 		{"no status", refused, router.Cooling, false},
 		{"500", router.Outcome{Stage: router.Failed, Status: 500}, router.Cooling, false},
-		{"503, stage derived", router.Outcome{Status: 503}, router.Cooling, false},
+		{"502, stage derived", router.Outcome{Status: 502}, router.Cooling, false},
 		{"error, stage derived", router.Outcome{Err: errors.New("EOF")}, router.Cooling, false},
 		{"408", router.Outcome{Status: 408}, router.Cooling, false},
-		{"429", router.Outcome{Status: 429}, router.Cooling, false},
+		{"429", router.Outcome{Status: 429}, router.Ready, false},
+		{"503", router.Outcome{Status: 503}, router.Ready, false},
+		{"529", router.Outcome{Status: 529}, router.Ready, false},
 		{"404", router.Outcome{Status: 404}, router.Ready, false},
 		{"400", router.Outcome{Stage: router.Failed, Status: 400}, router.Ready, false},
 		{"canceled", router.Outcome{Stage: router.Canceled, Err: errors.New("gone")}, router.Ready, false},
@@ -214,7 +216,7 @@ func TestRetryAfter(t *testing.T) {
 		return router.Outcome{Stage: router.Failed, Status: status, RetryAfter: d}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		v := newView(t, Config{}, 1)
+		v := newView(t, Config{FullFor: -1}, 1)
 		for range 4 { // it does not double
 			send(t, v, a).Done(after(429, 7*time.Second))
 			if d := readyIn(t, v); d != 7*time.Second {
@@ -244,7 +246,7 @@ func TestRetryAfter(t *testing.T) {
 		wantState(t, v, router.Ready)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		v := newView(t, Config{RetryAfterMax: -1}, 1)
+		v := newView(t, Config{RetryAfterMax: -1, FullFor: -1}, 1)
 		send(t, v, a).Done(after(429, time.Minute))
 		wantState(t, v, router.Ready)
 		if n := status(t, v, a).Failures; n != 1 {

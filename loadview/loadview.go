@@ -36,17 +36,21 @@
 //     [router.Cooling] for CoolBase. After that it is Ready again and on trial:
 //     the next failure cools it for twice as long, up to CoolMax. One success
 //     of a request that was sent after the first failure in the row clears the
-//     count, the doubling and a cool-down under way. Older ones show the time
-//     before, as when a full engine turns requests down while it finishes those
-//     it has. A crash fails everything in flight at once, which is one event:
+//     count, the doubling and a cool-down under way; older ones show the time
+//     before. A crash fails everything in flight at once, which is one event:
 //     failures during a cool-down, and later those of requests that were sent
 //     before it ended, do not count.
-//   - A Retry-After is the member's own wish. It is obeyed from the
+//   - A 429, a 503 and a 529 mean that the member is alive and full: that is no
+//     failure. The requests that it had in flight then are its limit for
+//     [Config.FullFor], or for as long as its Retry-After says. While it has as many,
+//     it is [router.Full]. The first of them that ends frees it, and its
+//     successes raise the limit again. Without a Retry-After the limit is at least
+//     one. See FullFor to turn that off.
+//   - Another Retry-After is the member's own wish. It is obeyed from the
 //     first time, for as long as it says up to RetryAfterMax, without doubling,
 //     and to its end: a success does not cut it short, because replies that were
-//     under way finish while the member turns new ones down. A 429 with a
-//     Retry-After is no failure besides, since the member is well and said
-//     when it can take more; any other reply with one is a failure too.
+//     under way finish while the member turns new ones down. The reply is a failure
+//     too.
 //   - With [Config.Breaker], BreakerFailures failures in a row make a member
 //     [router.Tripped] for BreakerOpen. Then it is half-open: offered as Ready
 //     until one Choose takes it, and Tripped to everybody else until that request

@@ -82,6 +82,9 @@ type member struct {
 	cool   atomic.Int64 // until when failures cool it; 0: they do not
 	pause  atomic.Int64 // until when it asked to be left alone; 0: it did not
 	open   atomic.Int64 // until when the breaker is open; 0 with tripped: half-open
+	limit  atomic.Int64 // requests in flight beyond which it refuses; 0: none is known
+	full   atomic.Int64 // until when limit counts; 0: there is none
+	within int64        // successes since limit was set or grew
 	doubts int32        // cool-downs in a row
 	faults int32        // failures in a row, for the breaker
 	epoch  uint32       // how often it recovered
@@ -186,7 +189,7 @@ func (p *pool) putState(m *member, now time.Duration) {
 			at.view.truth[at.index].State = s
 		}
 	}
-	if s != m.told && !m.waiting && p.cfg.Load().Trace.StateChanged != nil {
+	if told(s) != m.told && !m.waiting && p.cfg.Load().Trace.StateChanged != nil {
 		m.waiting = true
 		p.changed = append(p.changed, m)
 		p.pending.Store(true)

@@ -105,13 +105,22 @@ func (p *pool) tell() {
 		p.changed = p.changed[:n]
 		p.pending.Store(n > 0)
 		m.waiting = false
-		from, to := m.told, m.stateAt(p.now())
+		from, to := m.told, told(m.stateAt(p.now()))
 		m.told = to
 		if from == to || m.gone {
 			continue
 		}
 		p.tellOne(m.id, from, to)
 	}
+}
+
+// told returns the state that StateChanged has for s. Full changes with every
+// request, and a full member is as well as a Ready one.
+func told(s router.State) router.State {
+	if s == router.Full {
+		return router.Ready
+	}
+	return s
 }
 
 // tellOne is called with the lock held, releases it for the hook and takes it

@@ -214,7 +214,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 	}
 	for _, c := range joined {
 		m := p.byID[c.ID]
-		m.told = m.stateAt(now)
+		m.told = told(m.stateAt(now))
 	}
 	v.truth, v.offered = truth, make([]router.Target, len(targets))
 	p.expire(now)

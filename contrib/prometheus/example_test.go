@@ -63,6 +63,7 @@ func Example() {
 	// warmroute_picks_total{reason="warm",route="llama",strategy="cache_aware"} 2
 	// warmroute_targets{fleet="",state="cooling"} 0
 	// warmroute_targets{fleet="",state="draining"} 0
+	// warmroute_targets{fleet="",state="full"} 0
 	// warmroute_targets{fleet="",state="ready"} 2
 	// warmroute_targets{fleet="",state="tripped"} 0
 	// warmroute_targets{fleet="",state="unhealthy"} 0
