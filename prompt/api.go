@@ -168,8 +168,18 @@ func (m *members) get(name string) jsonscan.Scanner {
 
 // has reports whether there is a member of this name whose value begins with first.
 func (m *members) has(name string, first byte) bool {
-	s := m.get(name)
-	return s.Peek() == first
+	b := m.at(name)
+	return len(b) > 0 && b[0] == first
+}
+
+// at returns the text from the value of a member on, nil if there is none.
+func (m *members) at(name string) []byte {
+	for i := len(m.list) - 1; i >= 0; i-- {
+		if string(m.list[i].name) == name {
+			return m.in.B[m.list[i].at:]
+		}
+	}
+	return nil
 }
 
 // str returns the value of a member that is a string without escapes, nil otherwise.

@@ -6,7 +6,7 @@ import "github.com/warmroute/router/internal/jsonscan"
 // whole or in pieces.
 type choices struct{}
 
-func (choices) claims(m *members) bool { return m.get("choices").B != nil }
+func (choices) claims(m *members) bool { return m.at("choices") != nil }
 
 // answer reads a JSON reply. One with several choices has no text.
 func (choices) answer(p *parse, m *members) {

@@ -172,6 +172,24 @@ func TestPythonJSON(t *testing.T) {
 	}
 }
 
+// TestScopeBound: names of any length are short in a scope, and others are others.
+func TestScopeBound(t *testing.T) {
+	long := strings.Repeat("x", prompt.MaxScope)
+	seen := map[string]bool{}
+	for _, member := range []string{"model", "cache_salt", "lora_path", "extra_key"} {
+		for _, value := range []string{long, long + "x", long + "y", strings.Repeat("z", 1<<20)} {
+			p, err := prompt.FromChat([]byte(`{"messages":[],"` + member + `":"` + value + `"}`))
+			if err != nil || max(len(p.Model), len(p.Adapter), len(p.Salt)) > prompt.MaxScope || seen[p.Scope()] {
+				t.Errorf("%s of %d bytes: %.100v, %v", member, len(value), p, err)
+			}
+			if member != "extra_key" && len(value) == prompt.MaxScope && p.Model+p.Salt+p.Adapter != value {
+				t.Errorf("%s: one of the greatest length was changed", member)
+			}
+			seen[p.Scope()] = true
+		}
+	}
+}
+
 // TestScopeNames: whatever separates caches in an engine is in the scope, by every name that it has.
 func TestScopeNames(t *testing.T) {
 	seen := map[string]string{}

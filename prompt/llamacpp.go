@@ -150,7 +150,7 @@ func (p *parse) llamaObject() {
 
 func (llamaCompletion) claims(m *members) bool {
 	return m.has("content", '"') &&
-		(m.get("tokens_evaluated").B != nil || m.get("id_slot").B != nil || m.get("stop").B != nil)
+		(m.at("tokens_evaluated") != nil || m.at("id_slot") != nil || m.at("stop") != nil)
 }
 
 func (llamaCompletion) answer(p *parse, m *members) {

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/textproto"
 	"strconv"
-	"strings"
 	"time"
 
 	router "github.com/warmroute/router"
@@ -89,12 +88,11 @@ func (r *Reply) Err() error {
 // have it under "error", Anthropic in an object of type "error", Responses too, or in a response that failed; older
 // vLLM sent an object "error".
 func errorIn(m *members) *ReplyError {
-	at := m.get("error")
-	switch at.Peek() {
-	case '{', '"':
+	if m.has("error", '{') || m.has("error", '"') {
 		if !errorTyped(m) && claimed(m) != nil {
 			return nil // an answer that has such a member too
 		}
+		at := m.get("error")
 		e := &ReplyError{Status: httpStatus(at.IntOf("code"))}
 		if e.Status == 0 {
 			e.Status = httpStatus(m.int("code"))
@@ -108,10 +106,12 @@ func errorIn(m *members) *ReplyError {
 }
 
 func errorTyped(m *members) bool {
-	t := string(m.str("type"))
-	return t == "error" || t == "response.failed" || strings.HasPrefix(t, "response.error") ||
-		string(m.str("object")) == "error"
+	t := m.at("type")
+	return begins(t, `"error"`) || begins(t, `"response.failed"`) || begins(t, `"response.error`) ||
+		begins(m.at("object"), `"error"`)
 }
+
+func begins(b []byte, s string) bool { return len(b) >= len(s) && string(b[:len(s)]) == s }
 
 func httpStatus(code int) int {
 	if code < 100 || code > 599 {

@@ -19,6 +19,8 @@ package prompt
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"slices"
@@ -191,7 +193,9 @@ func (r Parser) read(a api, h http.Header, body []byte, hard, soft *Error) (rout
 			err = p.soft
 		}
 	}
-	q := router.Prompt{Model: p.model, Adapter: p.adapter, Salt: joinSalt(p.salt, p.extraKey), Tokens: p.tokens}
+	q := router.Prompt{
+		Model: bounded(p.model), Adapter: bounded(p.adapter), Salt: bounded(joinSalt(p.salt, p.extraKey)), Tokens: p.tokens,
+	}
 	if p.hard == nil {
 		q.Text = p.text(r.MaxText)
 	} else {
@@ -219,6 +223,18 @@ func (r Parser) read(a api, h http.Header, body []byte, hard, soft *Error) (rout
 	}
 	q.Session = sessionKey(tenant, h, &p.signals)
 	return q, asError(err)
+}
+
+// MaxScope is the greatest length of the model, the adapter and the salt of a prompt, in bytes. A longer one is
+// replaced by a digest of it: strategies hash the scope of every prompt. vLLM refuses a longer salt.
+const MaxScope = 1024
+
+func bounded(s string) string {
+	if len(s) <= MaxScope {
+		return s
+	}
+	h := sha256.Sum256([]byte(s))
+	return "sha256:" + hex.EncodeToString(h[:])
 }
 
 // joinSalt makes one salt of two: different pairs have different ones.

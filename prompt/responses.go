@@ -53,7 +53,7 @@ func (responses) member(p *parse, k []byte) section {
 }
 
 func (responses) claims(m *members) bool {
-	return m.get("output").B != nil || strings.HasPrefix(string(m.str("type")), "response.")
+	return m.at("output") != nil || strings.HasPrefix(string(m.str("type")), "response.")
 }
 
 // answer reads a JSON reply: a list of items.

@@ -105,7 +105,7 @@ func (p *parse) firstText() {
 }
 
 func (sglangGenerate) claims(m *members) bool {
-	return m.has("meta_info", '{') && (m.get("text").B != nil || m.get("output_ids").B != nil)
+	return m.has("meta_info", '{') && (m.at("text") != nil || m.at("output_ids") != nil)
 }
 
 func (sglangGenerate) answer(p *parse, m *members) {
