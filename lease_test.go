@@ -44,7 +44,7 @@ func TestEndings(t *testing.T) {
 		"status 399":          {end: done(router.Outcome{Status: 399}), want: outs{{Stage: finished, Status: 399}}},
 		"canceled":            {end: done(router.Outcome{Stage: canceled, Err: errRefused}), want: outs{{Stage: canceled, Err: errRefused}}},
 		"not final: sent":     {end: done(router.Outcome{Stage: sent}), want: outs{{Stage: finished}}},
-		"not a stage at all":  {end: done(router.Outcome{Stage: 77, Status: 503}), want: outs{{Stage: failed, Status: 503}}, blamed: true},
+		"not a stage at all":  {end: done(router.Outcome{Stage: 77, Status: 502}), want: outs{{Stage: failed, Status: 502}}, blamed: true},
 		"twice":               {end: done(router.Outcome{Status: 200}, router.Outcome{Status: 500}), want: outs{{Stage: finished, Status: 200}}},
 		"stage first token": {
 			end:  done(router.Outcome{Stage: token}),
