@@ -61,7 +61,7 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 		return d, nil, fmt.Errorf("loadview: Choose: pick chose %q, which was not offered", d.Target.ID)
 	}
 	m.sent++
-	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, prefill: prefill(d)}
+	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers, prefill: prefill(d)}
 	n := m.inFlight.Load() + 1
 	m.inFlight.Store(n)
 	m.peak = max(m.peak, n)
@@ -99,6 +99,8 @@ type flight struct {
 	prefill int64  // its part of member.prefill
 	epoch   uint32 // member.epoch when it was sent
 	seq     uint64 // member.sent when it was sent
+	answers uint64 // member.answers when it was sent
+	began   bool   // a first token was seen
 	done    bool
 }
 
@@ -107,6 +109,10 @@ type flight struct {
 func (f *flight) FirstToken() {
 	p, m := f.pool, f.member
 	p.mu.Lock()
+	if !f.began && !f.done {
+		f.began = true
+		m.answers++
+	}
 	if m.probe == f && !f.done {
 		p.learn(f, success, 0)
 		f.epoch = m.epoch // the rest of it counts like any other request
@@ -132,6 +138,12 @@ func (f *flight) Done(o router.Outcome) {
 		return
 	}
 	f.done = true
+	if w == failure && o.Status == 0 && m.answers != f.answers && timedOut(o.Err) {
+		w = neither // it answers others meanwhile: this request takes long
+	}
+	if o.Status != 0 || w == success {
+		m.answers++
+	}
 	m.inFlight.Store(m.inFlight.Load() - 1)
 	m.prefill.Store(m.prefill.Load() - f.prefill)
 	f.prefill = 0

@@ -1,6 +1,9 @@
 package loadview
 
 import (
+	"context"
+	"errors"
+	"net"
 	"time"
 
 	"github.com/warmroute/router"
@@ -40,6 +43,16 @@ func (p *pool) judge(o router.Outcome) (verdict, time.Duration) {
 
 // statusOverloaded is what Anthropic's API answers in place of a 503.
 const statusOverloaded = 529
+
+// timedOut reports whether err is a time-out after the request was sent.
+func timedOut(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return false
+	}
+	var t interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
+}
 
 // learn applies a verdict of f to its member.
 func (p *pool) learn(f *flight, w verdict, pause time.Duration) {

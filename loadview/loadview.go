@@ -46,6 +46,9 @@
 //     it is [router.Full]. The first of them that ends frees it, and its
 //     successes raise the limit again. Without a Retry-After the limit is at least
 //     one. See FullFor to turn that off.
+//   - A time-out after the request was sent is no failure of a member that answered
+//     another request meanwhile: that request takes long. Nor is a probe that times
+//     out, while the member answers requests.
 //   - Another Retry-After is the member's own wish. It is obeyed from the
 //     first time, for as long as it says up to RetryAfterMax, without doubling,
 //     and to its end: a success does not cut it short, because replies that were

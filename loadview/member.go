@@ -77,21 +77,22 @@ type member struct {
 	// After a recovery, extra is added to queued, less and less until warm.
 	extra, since, warm atomic.Int64
 
-	flags  atomic.Uint32
-	fails  atomic.Int32 // failures in a row, for the cool-down
-	cool   atomic.Int64 // until when failures cool it; 0: they do not
-	pause  atomic.Int64 // until when it asked to be left alone; 0: it did not
-	open   atomic.Int64 // until when the breaker is open; 0 with tripped: half-open
-	limit  atomic.Int64 // requests in flight beyond which it refuses; 0: none is known
-	full   atomic.Int64 // until when limit counts; 0: there is none
-	within int64        // successes since limit was set or grew
-	doubts int32        // cool-downs in a row
-	faults int32        // failures in a row, for the breaker
-	epoch  uint32       // how often it recovered
-	sent   uint64       // requests that were sent to it
-	streak uint64       // sent at the first of the failures in a row; 0: there are none
-	peak   int64        // the most in flight since the scrape under way began
-	probe  *flight      // the one that a half-open breaker let through
+	flags   atomic.Uint32
+	fails   atomic.Int32 // failures in a row, for the cool-down
+	cool    atomic.Int64 // until when failures cool it; 0: they do not
+	pause   atomic.Int64 // until when it asked to be left alone; 0: it did not
+	open    atomic.Int64 // until when the breaker is open; 0 with tripped: half-open
+	limit   atomic.Int64 // requests in flight beyond which it refuses; 0: none is known
+	full    atomic.Int64 // until when limit counts; 0: there is none
+	within  int64        // successes since limit was set or grew
+	doubts  int32        // cool-downs in a row
+	faults  int32        // failures in a row, for the breaker
+	epoch   uint32       // how often it recovered
+	sent    uint64       // requests that were sent to it
+	answers uint64       // first tokens and replies that came from it
+	streak  uint64       // sent at the first of the failures in a row; 0: there are none
+	peak    int64        // the most in flight since the scrape under way began
+	probe   *flight      // the one that a half-open breaker let through
 
 	told    router.State // the state that Trace.StateChanged had last
 	waiting bool         // is in pool.changed

@@ -9,6 +9,7 @@ import (
 func (c *client) probeAll(ctx context.Context, s *source) {
 	cfg := &c.cfg.Probe
 	failures, successes := 0, 0
+	answers := c.pool.answers(s)
 	c.every(ctx, cfg.Interval, c.asked, func() {
 		err := c.get(ctx, cfg.Timeout, s, s.health, "*/*", func(body io.Reader) error {
 			_, err := io.CopyN(io.Discard, body, 4<<10) // so that the connection is kept
@@ -19,6 +20,11 @@ func (c *client) probeAll(ctx context.Context, s *source) {
 		})
 		if ctx.Err() != nil {
 			return
+		}
+		before := answers
+		answers = c.pool.answers(s)
+		if err != nil && timedOut(err) && answers != before {
+			return // it answers requests: the probe is slow, not the member
 		}
 		if err != nil {
 			failures, successes = min(failures+1, cfg.Failures), 0
@@ -32,6 +38,13 @@ func (c *client) probeAll(ctx context.Context, s *source) {
 			}
 		}
 	})
+}
+
+// answers returns the number of answers that the member of s has given so far.
+func (p *pool) answers(s *source) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.member.answers
 }
 
 // probed takes over the verdict of a member's probes.
