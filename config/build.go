@@ -26,14 +26,14 @@ type state struct {
 	subs    map[subscription]bool
 	index   *kvindex.Index
 	blocks  int               // that the index was made for
-	bases   map[string]string // where each target is, by ID
+	bases   map[string]string // the address of each target, by ID
 	view    string            // the settings of the fleet; equal ones are the same
 	routes  map[string]*route // by Route.Model
 	names
 }
 
-// A builder makes a state of a file, with what was learned by the state before. It
-// changes neither that one nor the Gateway.
+// A builder makes a state of a file, and takes over the indexes and memories of the state
+// before. It changes neither that one nor the Gateway.
 type builder struct {
 	*state
 	gateway *Gateway
@@ -41,7 +41,7 @@ type builder struct {
 
 	providers       map[string]*file.Provider
 	offers          map[string][]offer // of each provider, without the route's part
-	indexed, polled map[string]bool    // providers whose events and occupancies a route reads
+	indexed, polled map[string]bool    // providers with events and occupancies that a route reads
 }
 
 // build makes the state of f. The offers of routes that stay are not in their fleets
@@ -76,7 +76,7 @@ func (g *Gateway) build(f *file.File, old *state) (*state, error) {
 	return b.state, nil
 }
 
-// readers finds the providers whose events and occupancies a strategy reads; those of
+// readers finds the providers with events and occupancies that a strategy reads; those of
 // the others are not followed.
 func (b *builder) readers() error {
 	for i := range b.file.Routes {
@@ -162,8 +162,8 @@ func (b *builder) provider(p *file.Provider, key string) error {
 	return b.subscriptions(p, offers)
 }
 
-// baseURL returns an api_base without a slash or a /v1 at its end. What is escaped in
-// its path stays escaped.
+// baseURL returns an api_base without a slash or a /v1 at its end. An escape in its path
+// stays one.
 func baseURL(apiBase string) (*url.URL, error) {
 	u, err := url.Parse(apiBase)
 	if err != nil {

@@ -1,14 +1,14 @@
 // Package config makes running routers of a TOML file.
 //
 // [Load] reads a file and reports everything that is wrong with it at once, each
-// problem with its line and column: that half is package file, whose File describes
-// what can be configured. [Build] makes a [Gateway] of it: a router for each route,
-// found by the model that a request names, over one fleet whose counters and health all
-// routes share. [Gateway.Run] starts it, and [Gateway.Reload] puts another file in its
-// place without losing a request or what was learned.
+// problem with its line and column. That half is package file: its File has all that can
+// be configured. [Build] makes a [Gateway] of it: a router for each route, found by the
+// model that a request names, over one fleet with counters and health that all routes
+// share. [Gateway.Run] starts it, and [Gateway.Reload] puts another file in its place
+// without losing a request or the prompts that strategies remember.
 //
-// router.example.toml beside the source has every key. There are no secrets in a file:
-// keys that end in _env name environment variables.
+// router.example.toml in this folder has every key. There are no secrets in a file: keys
+// with the ending _env name environment variables.
 //
 // The package needs no ZeroMQ. A host that wants KV events passes a subscriber in
 // [Options], which kvindex/zmqsub has.
@@ -61,15 +61,15 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// Subscription is one engine, or one data-parallel rank, whose KV events a Runner puts
-// into Index under ID.
+// Subscription is a stream of KV events that a Runner puts into Index: that of one engine
+// or of one data-parallel rank, under ID, or of several ranks.
 type Subscription struct {
 	ID string
 	// Ranks are the targets of a stream that several ranks share, rank 0 first; ID is
 	// then the stream's own name. nil: there is one rank, and its target is ID.
 	Ranks            []string
 	Endpoint, Replay string // tcp://host:port; Replay may be ""
-	Topic            string // what the topics of its messages begin with
+	Topic            string // the beginning of the topics of its messages
 	Index            *kvindex.Index
 	Egress           egress.Policy
 	StaleAfter       time.Duration // as zmqsub.Config has it: negative for not at all

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"sync"
 	"sync/atomic"
 
 	"github.com/warmroute/router"
@@ -13,20 +14,20 @@ import (
 // rankHeader chooses among the data-parallel ranks behind one address (vLLM).
 const rankHeader = "X-Data-Parallel-Rank"
 
-// Target is what a decision's Target.Ref holds, as a *Target: where to send. It
-// is not to be changed.
+// Target is the address of a replica. Target.Ref of a decision is a *Target, which must
+// not be changed.
 type Target struct {
 	Provider string
 	// Base is the provider's api_base without a /v1 at its end.
 	Base *url.URL
-	// Model is the name that the engine knows the model by, "" where the request's
-	// own will do; see [Match.Rewrite].
+	// Model is the engine's name for the model; "": the name in the request. See
+	// [Match.Rewrite].
 	Model string
-	// Rank is the data-parallel rank, -1 where there is one engine only.
+	// Rank is the data-parallel rank, -1 if there is one engine only.
 	Rank int
 	// Header is to be set on the request: the provider's authorization, its other
-	// headers, and X-data-parallel-rank. What the client sent under the same names
-	// must not go along.
+	// headers, and X-data-parallel-rank. The client's own headers of the same names must
+	// not be sent.
 	Header http.Header
 }
 
@@ -38,11 +39,11 @@ type offer struct {
 	target *Target
 }
 
-// A fleet is the part of the View that a route's targets are. It stays the same
-// when the file changes, so that a request that was under way finds the new
-// targets.
+// A fleet is the part of the View that a route offers. It stays the same when the file
+// changes, so that a request that was under way finds the new targets.
 type fleet struct {
 	view   *loadview.View
+	change *change
 	offers atomic.Pointer[[]offer]
 	buf    []router.Target // used inside Choose only, which the View does one at a time
 }
@@ -65,6 +66,34 @@ func (f *fleet) Choose(ctx context.Context, pick func([]router.Target) (router.D
 		f.buf = buf
 		return pick(buf)
 	})
+}
+
+// Changed returns a channel that is closed when a target joins or becomes Ready, or a
+// route has others; see [router.ChangeNotifier].
+func (f *fleet) Changed() <-chan struct{} { return f.change.wait() }
+
+// A change is a channel that is closed by the next change of a Gateway's targets.
+type change struct {
+	mu sync.Mutex
+	ch chan struct{} // nil: nobody waits
+}
+
+func (c *change) wait() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ch == nil {
+		c.ch = make(chan struct{})
+	}
+	return c.ch
+}
+
+func (c *change) notify() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ch != nil {
+		close(c.ch)
+		c.ch = nil
+	}
 }
 
 // find is for the moment in which the View has other members than the offers.

@@ -21,8 +21,9 @@ type Gateway struct {
 	view    *loadview.View
 	poller  *lmcache.Poller
 	now     atomic.Pointer[state]
+	change  change // of the targets
 
-	reloading sync.Mutex           // one Reload at a time; guards what follows
+	reloading sync.Mutex           // one Reload at a time; guards the fields below
 	leaving   map[string]departure // members that no route offers any more
 	subs      map[subscription]*running
 	run       context.Context // Run's; nil while it does not run
@@ -36,12 +37,7 @@ func Build(f *file.File, o Options) (*Gateway, error) {
 	}
 	g := &Gateway{options: o, leaving: make(map[string]departure), subs: make(map[subscription]*running)}
 	view := viewConfig(f, o)
-	view.Trace.Forget = func(id string) {
-		g.forget(id)
-		if o.View.Forget != nil {
-			o.View.Forget(id)
-		}
-	}
+	view.Trace = g.hooks(o.View)
 	var err error
 	if g.view, err = loadview.New(view); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
@@ -58,6 +54,26 @@ func Build(f *file.File, o Options) (*Gateway, error) {
 	return g, nil
 }
 
+// hooks returns the hooks t with those of g before them.
+func (g *Gateway) hooks(t loadview.Trace) loadview.Trace {
+	own := t
+	t.Forget = func(id string) {
+		g.forget(id)
+		if own.Forget != nil {
+			own.Forget(id)
+		}
+	}
+	t.StateChanged = func(id string, from, to router.State) {
+		if to == router.Ready {
+			g.change.notify()
+		}
+		if own.StateChanged != nil {
+			own.StateChanged(id, from, to)
+		}
+	}
+	return t
+}
+
 // viewConfig returns the fleet's Config by the file.
 func viewConfig(f *file.File, o Options) loadview.Config {
 	c := f.Health
@@ -70,7 +86,7 @@ func viewConfig(f *file.File, o Options) loadview.Config {
 	return c
 }
 
-// forget passes on that a target is gone or its cache is.
+// forget has the strategies forget a target that is gone or has lost its cache.
 func (g *Gateway) forget(id string) {
 	if s := g.now.Load(); s != nil {
 		for _, r := range s.routes {
@@ -95,10 +111,10 @@ type Match struct {
 	// Route is the route's model, as the file has it: a name for logs and metrics.
 	Route  string
 	Router *router.Router
-	// Requested is what the request named; Model and Adapter are what its Prompt's
-	// are to be. They separate caches and are not what is sent: see Rewrite.
+	// Requested is the name in the request. Model and Adapter are for its Prompt: they
+	// separate caches. The name to send is that of Rewrite.
 	Requested, Model, Adapter string
-	// TokenSource is nil where the route has none.
+	// TokenSource is nil if the route has none.
 	TokenSource *file.TokenSource
 	// Strategy is the strategy's name in the file.
 	Strategy string
@@ -115,9 +131,8 @@ func (m Match) Prompt(p router.Prompt) router.Prompt {
 	return p
 }
 
-// Rewrite returns the model that a request to t is to name: an adapter by its own
-// name, else the target's name for the model, else the route's for an alias, else
-// what the request named.
+// Rewrite returns the name of the model to send to t: an adapter's own, else the target's
+// name for the model, else the route's for an alias, else the name in the request.
 func (m Match) Rewrite(t router.Target) string {
 	if m.Adapter != "" {
 		return m.Adapter
@@ -131,9 +146,8 @@ func (m Match) Rewrite(t router.Target) string {
 	return m.Requested
 }
 
-// Route finds the route of a model that a request names: by its exact name (a
-// model, an alias or an adapter), else by the longest pattern that fits. It is
-// false where there is none.
+// Route returns the route of a model that a request names: the one with this model, alias
+// or adapter, else that with the longest pattern that fits. It is false if there is none.
 func (g *Gateway) Route(model string) (Match, bool) {
 	e := g.now.Load().find(model)
 	if e == nil {
@@ -153,8 +167,8 @@ func (g *Gateway) Route(model string) (Match, bool) {
 	return m, true
 }
 
-// Models returns what can be named, in the order of the file. The slice is the
-// caller's.
+// Models returns the names that requests can use, in the order of the file. The slice is
+// the caller's.
 func (g *Gateway) Models() []Model { return append([]Model(nil), g.now.Load().models...) }
 
 // File returns the file in place.
@@ -163,14 +177,14 @@ func (g *Gateway) File() *file.File { return g.now.Load().file }
 // View returns the fleet, for pages and metrics. Its members are the Gateway's.
 func (g *Gateway) View() *loadview.View { return g.view }
 
-// Index returns the index of KV events, nil where none are read.
+// Index returns the index of KV events, nil if none are read.
 func (g *Gateway) Index() *kvindex.Index { return g.now.Load().index }
 
 // LMCache returns the poller of occupancies, for pages and metrics.
 func (g *Gateway) LMCache() *lmcache.Poller { return g.poller }
 
 // Strategy returns the strategy of the route with this model in the file, for
-// statistics; nil where there is none.
+// statistics; nil if there is none.
 func (g *Gateway) Strategy(model string) router.Strategy {
 	if r := g.now.Load().routes[model]; r != nil {
 		return r.strategy

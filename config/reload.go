@@ -18,22 +18,21 @@ const grace = 10 * time.Second
 // nothing is changed. A changed [egress] counts from the next connection on, also for
 // targets that stay; a host's own connections to targets are its own to end.
 //
-// Kept are the counters, health and requests in flight of targets that stay, which
-// is told by their ID; and what is learned, also by a route that stays (told by its
-// model) and changes its settings, as long as the bounds of what it remembers are the
-// same. Only the strategies whose settings changed are made anew. A target whose
-// api_base changed keeps its counters and health; what was cached there is
-// forgotten. A target that no provider stands for any more is offered no more,
-// finishes what it has and is then forgotten.
+// A target with the same ID stays, with its counters, health and requests in flight. A
+// route with the same model stays, and remembers the prompts and sessions that it did, also
+// with other settings, as long as the bounds of its memory are the same. Only strategies
+// with other settings are made again. A target with another api_base keeps its counters
+// and health; the prompts that were cached there are forgotten. A target that is no longer
+// in the file is not offered any more, finishes its requests and is then forgotten.
 //
-// Where Run runs, Reload waits until subscriptions that are not in f have ended.
+// While Run runs, Reload waits until subscriptions that are not in f have ended.
 func (g *Gateway) Reload(f *file.File) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	return g.replace(f)
 }
 
-// replace does what Reload says. The lock is held.
+// replace puts f in place. The lock is held.
 func (g *Gateway) replace(f *file.File) error {
 	old := g.now.Load()
 	s, err := g.build(f, old)
@@ -46,7 +45,7 @@ func (g *Gateway) replace(f *file.File) error {
 	}
 	if old != nil {
 		for _, m := range old.members {
-			m.Metrics, m.Health = "", "" // somebody else may be there already
+			m.Metrics, m.Health = "", "" // another server may be there already
 			leaving[m.ID] = departure{m, time.Now()}
 		}
 	}
@@ -67,6 +66,7 @@ func (g *Gateway) replace(f *file.File) error {
 		r.fleet.offers.Store(&r.offers)
 	}
 	g.now.Store(s)
+	g.change.notify()
 	if old != nil {
 		s.forget(old, g.view)
 	}
@@ -123,8 +123,8 @@ func (g *Gateway) departed(members []loadview.Member, leaving map[string]departu
 	return all, stay
 }
 
-// forget tells the strategies what they have learned in vain: of a target that the
-// route does not have any more, and of one that is another server now.
+// forget has the strategies forget a target that the route does not have any more, and
+// one that is another server now.
 func (s *state) forget(old *state, view *loadview.View) {
 	for name, r := range s.routes {
 		was := old.routes[name]

@@ -321,3 +321,32 @@ func TestRequestsAcrossAReload(t *testing.T) {
 		t.Error("m is there still")
 	}
 }
+
+// A request waits for a target that a reload brings.
+func TestWaitForAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wait := "[routes.failover]\nwait = '1m'\n"
+		g := mustBuild(t, fileOf("round_robin", wait, "a"), options())
+		if err := g.View().SetDraining("a", true); err != nil {
+			t.Fatal(err)
+		}
+		m, _ := g.Route("m")
+		got := make(chan string, 1)
+		go func() {
+			l, err := m.Router.Route(t.Context(), promptOf("x"))
+			if err != nil {
+				got <- err.Error()
+				return
+			}
+			l.Done(router.Outcome{Stage: router.Finished})
+			got <- l.Decision().Target.ID
+		}()
+		synctest.Wait()
+		start := time.Now()
+		time.Sleep(time.Second)
+		reload(t, g, fileOf("round_robin", wait, "b"))
+		if id := <-got; id != "b" || time.Since(start) > 2*time.Second {
+			t.Errorf("%s after %v", id, time.Since(start))
+		}
+	})
+}

@@ -30,14 +30,13 @@ type route struct {
 	memory memory
 }
 
-// sources are where a strategy reads of the targets of its route.
+// sources are the signals of the targets of a route.
 type sources struct {
 	index  *kvindex.Index  // nil: no KV events
 	poller *lmcache.Poller // nil: no occupancies
 }
 
-// A memory is what a route's strategy has learned and does not keep itself, so that it
-// outlives a change of the route's settings.
+// A memory is the part of a strategy that outlives a change of the route's settings.
 type memory struct {
 	trie        *trie.Trie
 	bounds      trie.Config
@@ -75,7 +74,7 @@ func (b *builder) route(fr *file.Route) error {
 	if was != nil {
 		r.fleet = was.fleet
 	} else {
-		r.fleet = &fleet{view: b.gateway.view}
+		r.fleet = &fleet{view: b.gateway.view, change: &b.gateway.change}
 		r.fleet.offers.Store(&r.offers)
 	}
 	if err := r.setStrategy(b.gateway.options, fr, was); err != nil {
@@ -107,7 +106,7 @@ func (r *route) setStrategy(o Options, fr *file.Route, was *route) error {
 	return err
 }
 
-// shared returns what r lends to its strategy. It takes what was learned by was if the
+// shared returns the state that r lends to its strategy. It takes the memory of was if the
 // bounds are the same.
 func (r *route) shared(o Options, was *route) *file.Shared {
 	var before memory
@@ -151,7 +150,7 @@ func (r *route) setRouter(o Options, was *route) {
 // names are the names that requests can use.
 type names struct {
 	exact  map[string]*entry
-	prefix *radix.Tree // of *entry, by what comes before the *
+	prefix *radix.Tree // of *entry, by the part before the *
 	models []Model     // in the order of the file
 }
 

@@ -19,10 +19,9 @@ type running struct {
 	done chan struct{}
 }
 
-// Run scrapes, probes, polls and follows KV events, whatever the file in place
-// says, until ctx is done, whose error it returns when all of that has ended. One
-// Run at a time; another is an error at once. Without it the Gateway routes by
-// what it sees of its own requests.
+// Run scrapes, probes, polls and follows KV events, as the file in place says, until ctx
+// is done. It returns ctx's cause when all of that has ended. A second Run at the same
+// time is an error. Without Run the Gateway routes by its own requests alone.
 func (g *Gateway) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -51,7 +50,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// depart lets go of members that have left and finished.
+// depart drops members that have left and finished.
 func (g *Gateway) depart(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -9,18 +9,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// ReloadFile reads the file at path and puts it in place. It logs what came of it,
-// and warnings, and tells Options.Reloaded. On SIGHUP it is what to call.
+// ReloadFile reads the file at path and puts it in place. It logs the result and the
+// file's warnings, and calls Options.Reloaded. A host calls it on SIGHUP.
 func (g *Gateway) ReloadFile(path string) error {
 	f, err := Load(path, g.options)
 	if err == nil {
 		err = g.Reload(f)
 	}
-	g.tell(path, f, err)
+	g.report(path, f, err)
 	return err
 }
 
-func (g *Gateway) tell(path string, f *file.File, err error) {
+// report logs a reload and calls Options.Reloaded.
+func (g *Gateway) report(path string, f *file.File, err error) {
 	log := g.options.Logger
 	if log == nil {
 		log = zap.NewNop()
@@ -39,14 +40,14 @@ func (g *Gateway) tell(path string, f *file.File, err error) {
 	}
 }
 
-// Watch looks at the file at path every so often (0 means 2 s) and puts it in place
-// when its contents have changed and were the same twice, until ctx is done, whose
-// error it returns. What comes of it is told as by ReloadFile; a file that cannot be
-// put in place is told of once and tried again when it changes.
+// Watch reads the file at path at each interval of every (0 means 2 s) and puts it in
+// place when its contents have changed and were the same twice, until ctx is done. It
+// returns ctx's error. It reports each reload as ReloadFile does; a file that cannot be
+// put in place is reported once, and tried again when it changes.
 //
-// It reads the contents because that needs nothing of the file system: a file that is
-// replaced by a rename, the swapped links of a Kubernetes ConfigMap and a network
-// share are all alike.
+// It compares the contents, which needs nothing of the file system: a file that is
+// replaced by a rename, the swapped links of a Kubernetes ConfigMap and a network share
+// are all the same to it.
 func (g *Gateway) Watch(ctx context.Context, path string, every time.Duration) error {
 	if every <= 0 {
 		every = 2 * time.Second
@@ -64,7 +65,7 @@ func (g *Gateway) Watch(ctx context.Context, path string, every time.Duration) e
 		data, err := file.Read(path)
 		if err != nil {
 			if !gone {
-				g.tell(path, nil, err)
+				g.report(path, nil, err)
 			}
 			gone, seen = true, nil
 			continue
@@ -84,6 +85,6 @@ func (g *Gateway) Watch(ctx context.Context, path string, every time.Duration) e
 		if err == nil {
 			err = g.Reload(f)
 		}
-		g.tell(path, f, err)
+		g.report(path, f, err)
 	}
 }

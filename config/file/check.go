@@ -35,8 +35,8 @@ type checker struct {
 	policy  egress.Policy
 	served  map[string]string // model, alias or adapter, to the key that gave it first
 	used    map[string]bool   // providers that a route names
-	indexed map[string]bool   // providers whose KV events a route reads
-	polled  map[string]bool   // providers whose occupancy a route reads
+	indexed map[string]bool   // providers with KV events that a route reads
+	polled  map[string]bool   // providers with an occupancy that a route reads
 	targets int               // of all providers so far
 	offers  int               // of all routes so far
 }
@@ -205,7 +205,7 @@ func (c *checker) url(path, raw string, schemes ...string) *url.URL {
 	return u
 }
 
-// tcp checks an endpoint of ZeroMQ, whose port grows with the rank.
+// tcp checks an endpoint of ZeroMQ. Its port grows with the rank.
 func (c *checker) tcp(path, raw string, ranks int) {
 	u := c.url(path, raw, "tcp")
 	if u == nil {

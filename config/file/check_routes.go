@@ -113,7 +113,7 @@ func (c *checker) target(path string, t *RouteTarget, i int, names, seen map[str
 	}
 }
 
-// providerHint returns the nearest name of a provider, or all where they are few.
+// providerHint returns the nearest name of a provider, or all names if they are few.
 func (c *checker) providerHint(name string, names map[string]int) string {
 	if len(names) == 0 || c.hints > maxHints {
 		return ""

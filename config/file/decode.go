@@ -394,7 +394,7 @@ func (d *decoder) duration(path string, in any, v reflect.Value) {
 	v.SetInt(int64(secs * float64(time.Second)))
 }
 
-// bounds holds v to the min and max of its tag.
+// bounds checks v against the min and max of its tag.
 func (d *decoder) bounds(path string, v reflect.Value, tag reflect.StructTag) {
 	low, high := tag.Get("min"), tag.Get("max")
 	if low == "" {

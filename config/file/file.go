@@ -6,17 +6,16 @@ import (
 	"github.com/warmroute/router/loadview"
 )
 
-// File is what a file says, with the defaults where it is silent. Fields that end
-// in Secs are in seconds. It is not to be changed after [Parse].
-//
-// What a `min` or `max` says is enforced. Tables that are pointers are nil where
-// the file has none.
+// File is a configuration file, with the defaults of the keys that it does not have.
+// Fields with the ending Secs are in seconds, and the bounds of the tags min and max
+// are enforced. A table that is a pointer is nil if the file does not have it. A File
+// must not be changed after [Parse].
 type File struct {
 	Egress        Egress        `toml:"egress"`
 	MetricsScrape MetricsScrape `toml:"metrics_scrape"`
 	HealthProbe   HealthProbe   `toml:"health_probe"`
-	// Health is what failures of requests do: the plain fields of loadview's own
-	// Config, in snake case (cool_after, cool_base, breaker ...).
+	// Health configures the effect of failed requests. Its keys are the plain fields of
+	// loadview's own Config in snake case (cool_after, cool_base, breaker ...).
 	Health    loadview.Config `toml:"health"`
 	Requests  Requests        `toml:"requests"`
 	Providers []Provider      `toml:"providers"`
@@ -26,10 +25,10 @@ type File struct {
 	Warnings []Problem `toml:"-"`
 
 	name string
-	data []byte // what was read, so that a change can be told
+	data []byte // the contents, so that a change can be seen
 }
 
-// Egress is which addresses may be reached; see package egress.
+// Egress configures which addresses may be reached; see package egress.
 type Egress struct {
 	BlockLinkLocal bool     `toml:"block_link_local"`
 	BlockLoopback  bool     `toml:"block_loopback"`
@@ -37,8 +36,8 @@ type Egress struct {
 	AllowHosts     []string `toml:"allow_hosts"`
 }
 
-// Requests is which members a client's request must not have. Package config does not
-// read requests: the host does.
+// Requests configures which members a client's request must not have. Package config
+// does not read requests: the host does.
 type Requests struct {
 	// AllowKVTransfer passes on the members by which engines hand over KV caches to each
 	// other, such as kv_transfer_params. Only a router of disaggregated engines in front
@@ -48,8 +47,8 @@ type Requests struct {
 	RefuseMembers []string `toml:"refuse_members"`
 }
 
-// MetricsScrape is how the engines' queues are read from their metrics pages. The
-// page of data-parallel ranks behind one address is read once, and each rank takes
+// MetricsScrape configures how the engines' queues are read from their metrics pages.
+// The page of data-parallel ranks behind one address is read once, and each rank takes
 // its own part of it.
 type MetricsScrape struct {
 	Enabled      bool    `toml:"enabled"`
@@ -58,7 +57,7 @@ type MetricsScrape struct {
 	Path         string  `toml:"path"`
 }
 
-// HealthProbe is how the engines are asked whether they are well.
+// HealthProbe configures the requests for the engines' health.
 type HealthProbe struct {
 	Enabled      bool    `toml:"enabled"`
 	IntervalSecs float64 `toml:"interval_secs" min:"0.1" max:"3600"`
@@ -68,20 +67,21 @@ type HealthProbe struct {
 	Successes    int     `toml:"successes" min:"1" max:"1000"`
 }
 
-// Provider is one server of engines.
+// Provider is one server of engines, by the word of the file. Each of its ranks is a
+// target.
 type Provider struct {
 	// Name is the ID of its target.
 	Name string `toml:"name"`
-	// Kind is openai_compatible, the only one.
+	// Kind is openai_compatible; there is no other.
 	Kind string `toml:"kind"`
-	// APIBase is the server's http or https URL. A /v1 at its end is left out:
-	// requests bring their own.
+	// APIBase is the server's http or https URL. A /v1 at its end is left out, because
+	// requests have their own.
 	APIBase string `toml:"api_base"`
-	// APIKeyEnv names the environment variable that holds the key, which is sent
-	// as "Authorization: Bearer KEY" with requests, scrapes and probes.
+	// APIKeyEnv names the environment variable of the key, which is sent as
+	// "Authorization: Bearer KEY" with requests, scrapes and probes.
 	APIKeyEnv string `toml:"api_key_env"`
-	// HeadersEnv are further headers, each with the name of the environment
-	// variable that holds its value.
+	// HeadersEnv are further headers, each with the name of the environment variable of
+	// its value.
 	HeadersEnv map[string]string `toml:"headers_env"`
 	// Ranks is the number of data-parallel ranks behind the address. Above 1 each
 	// is a target of its own, NAME/0 and so on, of the weight that the route
@@ -92,55 +92,57 @@ type Provider struct {
 	LMCache  *LMCache  `toml:"lmcache"`
 }
 
-// KVEvents is where an engine publishes what its cache holds.
+// KVEvents configures the stream in which an engine publishes the blocks of its cache.
 type KVEvents struct {
-	// Endpoint is tcp://host:port, of rank 0 where there are several.
+	// Endpoint is tcp://host:port, of rank 0 if there are several.
 	Endpoint string `toml:"endpoint"`
-	// ReplayEndpoint is where lost messages can be asked for, "" nowhere.
+	// ReplayEndpoint is the address that lost messages are requested from; "": there is
+	// none.
 	ReplayEndpoint string `toml:"replay_endpoint"`
-	// Shared says that all ranks publish at Endpoint, in one stream whose messages
+	// Shared means that all ranks publish at Endpoint, in one stream with messages that
 	// name the rank.
 	Shared bool `toml:"shared"`
-	// Topic is what the topics of its messages begin with.
+	// Topic is the beginning of the topics of its messages.
 	Topic string `toml:"topic"`
-	// MaxBlocks bounds what is remembered of one target. There is one index for
-	// all of them, which uses the greatest that any provider names.
+	// MaxBlocks bounds the blocks that are remembered of one target. All targets have
+	// one index, which uses the greatest bound of any provider.
 	MaxBlocks int `toml:"max_blocks" min:"1" max:"1000000000"`
 	// StaleSecs is how long the index stays trusted after the connection is lost.
 	StaleSecs float64 `toml:"stale_secs" min:"0" max:"86400"`
 }
 
-// LMCache is where an engine's LMCache tells how full it is.
+// LMCache configures how the occupancy of an engine's LMCache is read.
 type LMCache struct {
 	Endpoint string `toml:"endpoint"`
-	// Kind is what is served there: "occupancy", "status" or "metrics"; "" and
-	// "auto": whatever it is.
+	// Kind is the kind of document that is served there: "occupancy", "status" or
+	// "metrics"; "" and "auto": any of them.
 	Kind        string  `toml:"kind"`
 	RefreshSecs float64 `toml:"refresh_secs" min:"0.1" max:"3600"`
 	StaleSecs   float64 `toml:"stale_secs" min:"0.1" max:"86400"`
 	TimeoutSecs float64 `toml:"timeout_secs" min:"0.01" max:"600"`
-	// Watermark is the ratio from which LMCache's own answers count as full.
+	// Watermark is the ratio, above 0 and at most 1, from which LMCache's own documents
+	// count as full.
 	Watermark float64 `toml:"watermark" min:"0.01" max:"1"`
-	// HeadersEnv is as a provider's, whose own headers are not sent here.
+	// HeadersEnv is as that of a Provider. The provider's own headers are not sent here.
 	HeadersEnv map[string]string `toml:"headers_env"`
 }
 
-// Route is which targets serve a model, and how one is chosen.
+// Route configures which targets serve a model, and how one is chosen.
 type Route struct {
-	// Model is what requests name: one model, or all that begin with what comes
-	// before a * at its end.
+	// Model is the name that requests use, or a pattern: with a * at its end it stands
+	// for all names that begin with the part before.
 	Model string `toml:"model"`
 	// Aliases are further names. A request that uses one shares the caches of
 	// those that name Model.
 	Aliases []string `toml:"aliases"`
-	// Adapters are the names of LoRA adapters of the model, which the engines know
-	// by these names. Each has a cache of its own.
+	// Adapters are the names of LoRA adapters of the model, which are the engines' own
+	// names for them. Each has a cache of its own.
 	Adapters []string `toml:"adapters"`
 	Strategy string   `toml:"strategy"`
-	// TokenSource is where token ids come from.
+	// TokenSource configures the source of token ids; nil: only the requests.
 	TokenSource *TokenSource `toml:"token_source"`
-	// Failover is router's own Options: the plain fields, in snake case
-	// (attempts, fail_open, backoff, max_backoff, max_retry_after).
+	// Failover is router's own Options. Its keys are the plain fields in snake case
+	// (attempts, fail_open, backoff, max_backoff, max_retry_after ...).
 	Failover router.Options `toml:"failover"`
 	Targets  []RouteTarget  `toml:"targets"`
 
@@ -152,8 +154,8 @@ type Route struct {
 // RouteTarget is one provider of a route.
 type RouteTarget struct {
 	Provider string `toml:"provider"`
-	// Model is the name that the engine knows the model by; "": the one that the
-	// request names, and for an alias the route's.
+	// Model is the engine's name for the model; "": the name in the request, and for an
+	// alias the route's.
 	Model string `toml:"model"`
 	// Weight is the capacity of each of the provider's ranks.
 	Weight float64 `toml:"weight"`
@@ -166,16 +168,16 @@ const (
 	TokensFromTokenize = "tokenize" // as well, or asked of an engine
 )
 
-// TokenSource is where a route's token ids come from. The gateway gets them; it
-// makes "text" the default fallback of precise_cache_aware.
+// TokenSource configures the source of a route's token ids, which the host asks. It makes
+// "text" the default fallback of precise_cache_aware.
 type TokenSource struct {
 	// Kind is "header", "memo" or "tokenize".
 	Kind string `toml:"kind"`
-	// TimeoutSecs bounds what a request waits for its ids, and Concurrent the
-	// requests that wait at once, for kind "tokenize".
+	// TimeoutSecs bounds how long a request waits for its ids, and Concurrent the
+	// number of requests that wait, for kind "tokenize".
 	TimeoutSecs float64 `toml:"timeout_secs" min:"0.001" max:"60"`
 	Concurrent  int     `toml:"concurrent" min:"1" max:"100000"`
-	// MaxEntries and MaxBytes bound what is remembered, for kinds "memo" and
+	// MaxEntries and MaxBytes bound the ids that are remembered, for kinds "memo" and
 	// "tokenize".
 	MaxEntries int `toml:"max_entries" min:"1" max:"100000000"`
 	MaxBytes   int `toml:"max_bytes" min:"1" max:"1099511627776"`

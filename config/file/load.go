@@ -4,7 +4,7 @@
 // The walk from a path to a [File] has one direction: [Read] gets the bytes, [Parse]
 // makes positions and a tree of them (source.go), decodes the tree into a File
 // (decode.go), checks it (check.go, check_routes.go), puts the defaults of other
-// packages in place (defaults.go) and looks for what is most likely not meant
+// packages in place (defaults.go) and finds settings that are most likely not meant
 // (warn.go). Every problem has its place in the file.
 // Package config makes running routers of a File.
 package file
@@ -18,7 +18,8 @@ import (
 	"syscall"
 )
 
-// Options say what a file may name and what its host can do. The zero Options work.
+// Options are the names that a file may use and the abilities of its host. The zero
+// Options work.
 type Options struct {
 	// Strategies are the caller's own, by the name that the file uses, in addition to
 	// or in place of those that [Strategies] returns.

@@ -13,9 +13,9 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// The bounds of a file. They leave room for 1,000 replicas in several routes, and
-// hold what a hostile file costs to a second: the parser's checks for doubles
-// grow with the square of what stands in one table.
+// The bounds of a file. They allow 1,000 replicas in several routes, and bound the cost
+// of a hostile file to a second: the parser's checks for duplicates grow with the square
+// of the number of keys in one table.
 const (
 	maxSize    = 4 << 20 // bytes
 	maxDepth   = 16      // nested brackets, and parts of a dotted key
@@ -24,10 +24,10 @@ const (
 	maxCommas  = 100_000
 )
 
-// A place is where a key and its value begin, as offsets.
+// A place is the offsets of a key and of its value.
 type place struct{ key, value int }
 
-// A source is a parsed file and where everything in it stands.
+// A source is a parsed file and the places of all that is in it.
 type source struct {
 	path   string // the file's name
 	data   []byte
@@ -41,8 +41,8 @@ type source struct {
 func child(path, key string) string  { return path + "\x00" + key }
 func elem(path string, i int) string { return path + "\x01" + strconv.Itoa(i) }
 
-// parse reads data as TOML. A Problem is returned for the first mistake of syntax:
-// what comes after it cannot be told.
+// parse reads data as TOML. It returns a Problem for the first mistake of syntax; after
+// it nothing is certain.
 func parse(data []byte) (*source, *Problem) {
 	s := &source{data: data, places: make(map[string]place), lines: []int{0}}
 	if len(data) > maxSize {
@@ -71,9 +71,9 @@ func parse(data []byte) (*source, *Problem) {
 	return s, nil
 }
 
-// tooMuch returns where and why data is beyond the bounds. It reads no more of
-// TOML than strings, comments and brackets, and agrees with the parser up to the
-// first mistake, where that one ends.
+// tooMuch returns the place at which data exceeds a bound, and the reason. It reads no
+// more of TOML than strings, comments and brackets, and agrees with the parser up to the
+// first mistake, at which the parser ends.
 func tooMuch(data []byte) (at int, why string) {
 	var depth, dots, keys, headers, commas int
 	for i := 0; i < len(data); i++ {
@@ -201,7 +201,7 @@ func (s *source) keyValue(prefix string, n *unstable.Node) {
 	s.value(prefix, at, n.Value())
 }
 
-// value notes where n, whose key stands at the offset key, begins.
+// value records the place of n. Its key is at the offset key.
 func (s *source) value(path string, key int, n *unstable.Node) {
 	at := place{key, key}
 	if n.Raw.Length > 0 {

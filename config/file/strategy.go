@@ -24,9 +24,9 @@ import (
 
 // Strategy is how a strategy is made from a file. Only New is needed.
 type Strategy struct {
-	// Config returns a pointer to a new Config struct, whose plain fields are the
-	// keys of the table [routes.NAME] in snake case. nil: there is no such table, and
-	// the other functions are given nil.
+	// Config returns a pointer to a new Config struct. Its plain fields are the keys of
+	// the table [routes.NAME] in snake case. nil: there is no such table, and the other
+	// functions get nil.
 	Config func() any
 	// TokenSource changes the settings of a route that has a token_source, before
 	// Defaults; nil: it makes no difference.
@@ -34,7 +34,8 @@ type Strategy struct {
 	// Defaults puts the default in place of each field that is zero and has one, so
 	// that the effective file shows it; nil: there are none.
 	Defaults func(cfg any)
-	// Share puts into cfg, a copy, what a gateway lends to the strategy; nil: nothing.
+	// Share puts into cfg, a copy, the parts of Shared that the strategy uses; nil: it
+	// uses none.
 	Share func(cfg any, s *Shared) error
 	// ReadsIndex and ReadsOccupancy report that the strategy uses Shared.Index and
 	// Shared.LMCache. Otherwise the file's kv_events and lmcache are not read for it.
@@ -45,8 +46,8 @@ type Strategy struct {
 	New func(cfg any) (router.Strategy, error)
 }
 
-// Shared is what a gateway lends to the strategy of a route. What Trie and Sessions
-// return outlives a strategy that a reload replaces.
+// Shared is the state that a gateway lends to the strategy of a route. The results of
+// Trie and Sessions outlive a strategy that a reload replaces.
 type Shared struct {
 	// Index has the KV events of the route's targets; nil: none are read.
 	Index *kvindex.Index
@@ -117,7 +118,7 @@ func Strategies() map[string]Strategy {
 	}
 }
 
-// entry makes the Strategy of a package whose Config is C.
+// entry makes the Strategy of a package with the Config C.
 func entry[C interface{ WithDefaults() C }, S router.Strategy](make func(C) (S, error), share func(*C, *Shared) error) Strategy {
 	return Strategy{
 		Config:   func() any { return new(C) },

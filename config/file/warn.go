@@ -6,7 +6,7 @@ import (
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
-// warnings adds the warnings of a file without problems, whose defaults are in place.
+// warnings adds the warnings of a file without problems. Its defaults are in place.
 func (c *checker) warnings() {
 	bases := make(map[string]int)
 	byName := make(map[string]*Provider)
@@ -32,7 +32,8 @@ func (c *checker) warnings() {
 	c.unused()
 }
 
-// signals warns if the route's strategy reads what not all of its providers publish.
+// signals warns if the route's strategy reads events or occupancies that not all of its
+// providers publish.
 func (c *checker) signals(at string, r *Route, byName map[string]*Provider) {
 	s := c.strategies[r.Strategy]
 	var mute, blind []string
