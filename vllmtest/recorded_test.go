@@ -2,6 +2,7 @@ package vllmtest
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -147,7 +148,7 @@ func TestCachedTokensAsRecorded(t *testing.T) {
 			removed := 0
 			for l := range strings.Lines(string(events)) {
 				if strings.Contains(l, `"channel":"live"`) {
-					removed += strings.Count(l, "BlockRemoved")
+					removed += strings.Count(l, hex.EncodeToString([]byte("BlockRemoved")))
 				}
 			}
 			if removed != int(c.pool.evicted) {
