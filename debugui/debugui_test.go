@@ -324,7 +324,6 @@ func TestStrategy(t *testing.T) {
 		}
 		return page.Strategy(s)
 	}, routertest.Options{Skip: map[routertest.Law]string{
-		routertest.Ranked: "cacheaware's own scores",
 		routertest.Scopes: "long, and about what the strategy matches, which the wrapper leaves to it",
 	}})
 }

@@ -90,7 +90,7 @@ type Choice struct {
 	plugin   *Plugin
 	decision router.Decision
 	mu       sync.Mutex
-	stage    router.Stage
+	progress router.Progress
 
 	begin time.Time
 	open  *list.Element // in Plugin.open; nil: it is not there. Plugin.mu guards it.
@@ -153,15 +153,13 @@ func (c *Choice) Ended(o router.Outcome) {
 	c.record(o)
 }
 
-// record passes o on if it is later in the life of the request than the one before.
+// record passes o on if it moves the request on.
 func (c *Choice) record(o router.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o.Stage <= c.stage || c.stage.Final() {
-		return
+	if c.progress.Next(o) != 0 {
+		c.plugin.strategy.Record(c.decision, o)
 	}
-	c.stage = o.Stage
-	c.plugin.strategy.Record(c.decision, o)
 }
 
 // Gone reports that the endpoint with this ID, or its cache, is gone.
