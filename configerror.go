@@ -4,19 +4,19 @@ import "fmt"
 
 // ConfigError reports a field of a Config whose value is not allowed. The
 // packages of this module return it by pointer, wrapped with the name of the
-// package and joined where several fields are wrong; errors.As finds the first,
+// package and joined if several fields are wrong; errors.As finds the first,
 // and a program that knows the field can say where the user wrote it.
 type ConfigError struct {
 	// Field is the name of the field in its Go struct. A field of a struct within
 	// the Config has a dotted path, an element of a slice an index:
 	// "Providers[2].ID".
 	Field string
-	// Value is the value that is not allowed. It is nil where the field is a
+	// Value is the value that is not allowed. It is nil if the field is a
 	// secret.
 	Value any
 	// Allowed says which values are, as the end of "it must be …".
 	Allowed string
-	// Err is the reason where another package gave one; nil: Allowed says it.
+	// Err is the reason if another package gave one; nil: Allowed says it.
 	Err error
 }
 

@@ -44,8 +44,8 @@ type attempt struct {
 // nothing then.
 func (l *Lease) zero() bool { return l == nil || l.router == nil }
 
-// open lets the fleet choose with pick, which goes through sending, and counts
-// what was chosen. A lease that was not opened is not used.
+// open lets the fleet choose with pick, which goes through sending, and count the
+// choice. A lease that was not opened is not used.
 func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
 	if err := context.Cause(l.ctx); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
 	return l, nil
 }
 
-// choose is the fleet's Choose. Where the fleet counts nothing of what was
+// choose is the fleet's Choose. If the fleet does not count the target that was
 // picked, nothing was sent after all.
 func (l *Lease) choose(pick func([]Target) (Decision, error)) (d Decision, f Flight, err error) {
 	if p := l.router.preparer; p != nil && !l.attempt.assigned {
@@ -98,12 +98,12 @@ func (l *Lease) choose(pick func([]Target) (Decision, error)) (d Decision, f Fli
 
 var errNotCounted = errors.New("router: the fleet did not count the request")
 
-// sending records Sent for what was picked, in the same step.
+// sending records Sent for the target that was picked, in the same step.
 func (l *Lease) sending(d Decision, err error) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	d.Prompt = l.decision.Prompt // what Retry routes, whatever the strategy left in it
+	d.Prompt = l.decision.Prompt // Retry routes it, whatever the strategy left in d
 	if d.Length == 0 {
 		d.Length, d.Unit = d.Prompt.Length()
 	}
@@ -112,7 +112,7 @@ func (l *Lease) sending(d Decision, err error) (Decision, error) {
 	return d, nil
 }
 
-// guard calls f and settles the lease without blame where f does not return.
+// guard calls f and settles the lease without blame if f does not return.
 func (l *Lease) guard(f func()) {
 	returned := false
 	defer func() {

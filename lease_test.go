@@ -123,7 +123,7 @@ func TestEndings(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := newView(t, loadview.Config{CoolAfter: 1, CoolBase: 1000 * time.Hour}, "a")
+				v := newView(t, loadview.Config{CoolAfter: 1, CoolBase: 1000 * time.Hour, FullFor: -1}, "a")
 				w := &witness{Strategy: first, t: t}
 				r := router.New(w, v, router.Options{})
 				ctx, stop := context.WithTimeout(t.Context(), 100*time.Hour)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Options are what a Router does beyond choosing. The zero Options are the
+// Options say how a Router retries, waits and reports. The zero Options are the
 // documented defaults.
 type Options struct {
 	// Attempts is the greatest number of targets that one request is sent to.

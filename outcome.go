@@ -63,8 +63,8 @@ type Outcome struct {
 	RetryAfter time.Duration
 	// NotSent says that the request never reached the target, by no fault of the
 	// target's: a limit or a lost connection on the way to it, another endpoint that
-	// was taken after all. Such a lease ends as Failed, so that what Sent had added
-	// is taken back and another target may be tried, but a Fleet blames nobody. It
+	// was taken after all. Such a lease ends as Failed, so that the prompt that Sent
+	// had added is taken back and another target may be tried, but a Fleet blames nobody. It
 	// has no meaning once a token was seen.
 	NotSent bool
 	// Lacking says that a Status of 401, 403 or 404 speaks of the target, not of the
@@ -111,7 +111,7 @@ func (o Outcome) Settled() Outcome {
 	return o.settled(nil)
 }
 
-// settled is Settled where ended is the cause of a context that is done, nil for
+// settled is Settled; ended is the cause of a context that is done, nil for
 // one that is not.
 func (o Outcome) settled(ended error) Outcome {
 	if o.SawToken() {

@@ -23,9 +23,9 @@ func (r *Router) pick(l *Lease, targets []Target) (Decision, error) {
 	}
 	l.prepared = nil
 	if e, ok := err.(*NoTargetError); ok || err == ErrNoTarget {
-		// The strategy could count only what it was offered.
+		// The strategy could count only the targets that it was offered.
 		none := r.noTarget(targets, exclude)
-		if e != nil { // and what its filters ruled out
+		if e != nil { // and those that its filters ruled out
 			none.Excluded += e.Excluded
 			none.RetryAfter = e.RetryAfter
 		}

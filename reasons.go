@@ -27,6 +27,7 @@ const (
 	ReasonCooling    Reason = "cooling"      // it failed lately, or asked to be left alone for a while
 	ReasonTripped    Reason = "tripped"      // its circuit breaker is open
 	ReasonDraining   Reason = "draining"     // it finishes the requests it has and takes no new one
+	ReasonFull       Reason = "full"         // it refused a request a moment ago because it has too many
 	ReasonNotReady   Reason = "not_ready"    // it is in a state that this version does not know
 	ReasonOverloaded Reason = "overloaded"   // warm, and too busy
 	ReasonColder     Reason = "colder"       // it holds less than the one to take, or less than enough
@@ -65,6 +66,7 @@ var reasonTexts = [...]ReasonText{
 	{ReasonCooling, "it failed lately, or asked to be left alone for a while", false},
 	{ReasonTripped, "its circuit breaker is open", false},
 	{ReasonDraining, "it finishes the requests it has and takes no new one", false},
+	{ReasonFull, "it refused a request a moment ago because it has too many", false},
 	{ReasonNotReady, "it is in a state that this version does not know", false},
 	{ReasonOverloaded, "warm, and too busy", false},
 	{ReasonColder, "it holds less than the one to take, or less than enough", false},
@@ -94,6 +96,8 @@ func ReasonOf(s State) Reason {
 		return ReasonTripped
 	case Draining:
 		return ReasonDraining
+	case Full:
+		return ReasonFull
 	}
 	return ReasonNotReady
 }

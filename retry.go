@@ -90,7 +90,7 @@ func (l *Lease) again(ctx context.Context, o Outcome) (*Lease, error) {
 // the targets that were tried.
 func (r *Router) pause(ctx context.Context, attempt int, o Outcome, exclude []string) time.Duration {
 	if !o.Stage.Final() {
-		return 0 // beside an attempt that goes on
+		return 0 // the attempt goes on
 	}
 	wait := r.opts.backoff(attempt)
 	if asked := min(o.RetryAfter, r.opts.MaxRetryAfter); asked > wait && r.onlyLater(ctx, exclude) {

@@ -62,8 +62,7 @@ func (c *core) forget(id string) {
 	}
 }
 
-// Forget tells the strategy, if it is a Forgetter, that the target with this ID is
-// gone, or its cache is. A Fleet that is a ForgetNotifier does so by itself.
+// Forget has the strategy, if it is a Forgetter, forget the target with this ID. A Fleet that is a ForgetNotifier does so by itself.
 func (r *Router) Forget(id string) { r.forget(id) }
 
 // Among returns a Router over the targets for which keep returns true, with the
@@ -124,8 +123,8 @@ func (r *Router) Assign(ctx context.Context, p Prompt, id string) (*Lease, error
 // returns nil for Finished without an error, else the last attempt's error;
 // ErrNoTarget only if no attempt was made.
 //
-// send may call FirstToken; Done and Retry are for Do to call, and a request
-// whose lease send has settled is not sent again.
+// send may call FirstToken; Done and Retry are for Do to call. If send has settled
+// its lease, the request is not sent again.
 func (r *Router) Do(ctx context.Context, p Prompt, send func(context.Context, *Lease) (Outcome, error)) error {
 	l, err := r.lease(ctx, p, attempt{n: 1, inDo: true})
 	for l != nil {
@@ -182,7 +181,7 @@ func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 			offered = kept
 		}
 		all = slices.Clone(offered)
-		if len(all) < len(kept) { // what FailOpen leaves out is a candidate too
+		if len(all) < len(kept) { // those that FailOpen leaves out are candidates too
 			for _, t := range kept {
 				if t.State == Draining {
 					all = append(all, t)

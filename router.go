@@ -6,7 +6,7 @@
 // ([Prompt], [Target], [Load], [Strategy], [Decision], [Outcome]) and the
 // [Router] that joins a strategy with a fleet: it chooses and counts in one
 // step, hands out a [Lease] for each request in flight, fails over, and reports
-// what became of it. It brings no HTTP layer, imports the standard library only
+// its outcome. It brings no HTTP layer, imports the standard library only
 // and starts no goroutine.
 package router
 
@@ -19,24 +19,24 @@ import (
 	"time"
 )
 
-// Prompt is what decides where a request's KV cache may live. The zero Prompt
-// is an empty one: it can be routed, and nothing matches it.
+// Prompt is the part of a request that decides where its KV cache may live. The
+// zero Prompt is empty: it can be routed, and nothing matches it.
 type Prompt struct {
 	// Model, Adapter and Salt are the scope: prompts of different scopes share
 	// no cache. Model is the name after aliases.
 	Model, Adapter, Salt string
 	// Session is the sticky-session key, "" for none.
 	Session string
-	// Text is the canonical conversation text that package prompt makes; ""
-	// where it is unknown.
+	// Text is the canonical conversation text that package prompt makes; "" if it
+	// is unknown.
 	Text string
-	// Tokens are the engine's own token ids, nil where they are unknown. They
-	// are not copied: the caller leaves them alone until the request has ended.
+	// Tokens are the engine's own token ids, nil if they are unknown. They are not
+	// copied: the caller leaves them alone until the request has ended.
 	Tokens []uint32
 }
 
 // Scope returns one key for Model, Adapter and Salt. Different scopes have
-// different keys. The key is Model itself, without an allocation, where there is
+// different keys. The key is Model itself, without an allocation, if there is
 // neither adapter nor salt and Model does not begin with a zero byte.
 func (p Prompt) Scope() string {
 	if p.Adapter == "" && p.Salt == "" && !strings.HasPrefix(p.Model, "\x00") {
@@ -57,7 +57,7 @@ func (p Prompt) Scope() string {
 }
 
 // Length returns the length of the whole prompt and its unit: the number of
-// Tokens, which is exact, or, where there are none, the bytes of Text.
+// Tokens, which is exact, or, if there are none, the bytes of Text.
 func (p Prompt) Length() (int, Unit) {
 	if len(p.Tokens) > 0 {
 		return len(p.Tokens), Tokens
@@ -68,7 +68,7 @@ func (p Prompt) Length() (int, Unit) {
 // Target is one replica of a model as a fleet offers it.
 type Target struct {
 	// ID names the replica for good. Callers pass the same string values call
-	// after call, so that a strategy may remember what it resolved them to.
+	// after call, so that a strategy may keep by them the data that it looked up.
 	ID string
 	// Weight is the capacity relative to the others; 0, negative and NaN mean 1.
 	// To drain a target, set State.
@@ -90,7 +90,7 @@ const (
 	Unhealthy              // its probes fail
 	Cooling                // failed lately, or asked to be left alone for a while
 	Tripped                // its circuit breaker is open
-	Draining               // finishes what it has and takes nothing new
+	Draining               // finishes the requests it has and takes no new one
 	Full                   // alive, and refused a request because it has too many
 )
 
@@ -113,10 +113,10 @@ func (s State) String() string {
 	return "state_" + strconv.Itoa(int(s))
 }
 
-// Load is what a target has to do before it gets to us. The zero Load is an
+// Load is the work that is before a new request on a target. The zero Load is an
 // unknown one.
 type Load struct {
-	// Known is false, with all other fields zero, where nothing is known.
+	// Known is false, with all other fields zero, if nothing is known.
 	Known bool
 	// InFlight is the number of requests that this process sent to the target
 	// and has not seen finish.
@@ -134,10 +134,10 @@ type Load struct {
 type Strategy interface {
 	// Pick chooses one of targets; those that are not Ready are in the slice
 	// and are skipped. It does not block, do I/O, change targets or keep the
-	// slice, and may ignore a done ctx. Its error is ErrNoTarget where nothing
+	// slice, and may ignore a done ctx. Its error is ErrNoTarget if nothing
 	// could be picked.
 	Pick(ctx context.Context, p Prompt, targets []Target) (Decision, error)
-	// Record tells what became of a decision: Sent, then FirstToken where it is
+	// Record reports how far a decision has come: Sent, then FirstToken if it is
 	// seen, then one final stage. It is called for one decision by one goroutine
 	// at a time, maybe not the one that picked. Without Sent nothing is learned,
 	// and nothing is taken back.
@@ -151,10 +151,10 @@ type Explainer interface {
 	Explain(ctx context.Context, p Prompt, targets []Target, dst []Candidate) []Candidate
 }
 
-// Preparer is an optional part of a Strategy: a Pick in two steps, of which a
-// Router takes the first before it asks its fleet to choose. So requests match their
-// prompts beside each other, and a fleet is locked only while one of its targets is
-// chosen and counted.
+// Preparer is an optional part of a Strategy: a Pick in two steps. A Router
+// takes the first one before it asks its fleet to choose, so that requests match
+// their prompts in parallel, and a fleet is locked only while a target is chosen and
+// counted.
 type Preparer interface {
 	// Prepare does the part of Pick that needs the prompt alone. It changes nothing
 	// that another call can see. The result is passed to one PickPrepared, or to
@@ -169,23 +169,24 @@ type Preparer interface {
 
 // Forgetter is an optional part of a Strategy.
 type Forgetter interface {
-	// Forget tells that the target with this ID is gone, or its cache is.
+	// Forget drops all that is known of the target with this ID: it is gone, or its
+	// cache is.
 	Forget(id string)
 }
 
-// Decision is what a strategy chose and why.
+// Decision is a strategy's choice and its reason.
 type Decision struct {
 	Prompt Prompt
 	// Target is the chosen one as Pick saw it, before this request was counted.
 	Target Target
 	// Cached is the leading part of the prompt believed cached at Target, Length
-	// the whole prompt, both in Unit; 0 and the length where nothing is matched.
+	// the whole prompt, both in Unit; 0 and the length if nothing is matched.
 	Cached, Length int
 	Unit           Unit
 	// Reason says why. The library's own values are stable and fit a metric
 	// label.
 	Reason Reason
-	// Memo is the strategy's own, carried from Pick to Record. It is nil in a
+	// Memo is the strategy's own data, carried from Pick to Record. It is nil in a
 	// Decision made by hand, which Record accepts.
 	Memo any
 }
@@ -196,13 +197,13 @@ type Candidate struct {
 	// Cached and Length are as in Decision.
 	Cached, Length int
 	Unit           Unit
-	// Score is 0..1, higher is better; NaN where the strategy gives none.
+	// Score is 0..1, higher is better; NaN if the strategy gives none.
 	Score float64
 	// Reason says why the target is the one to take, or why it is not.
 	Reason Reason
 }
 
-// Unit is what Cached and Length count. The zero Unit is Bytes.
+// Unit is the unit of Cached and Length. The zero Unit is Bytes.
 type Unit uint8
 
 // The units.
@@ -219,8 +220,8 @@ func (u Unit) String() string {
 	return "bytes"
 }
 
-// ErrNoTarget is what errors.Is finds in every error that says that nothing
-// could be picked.
+// ErrNoTarget is found by errors.Is in every error that says that nothing could be
+// picked.
 var ErrNoTarget = errors.New("router: no target")
 
 // NoTargetError says why nothing could be picked. It is returned by pointer and

@@ -5,40 +5,42 @@ import (
 	"time"
 )
 
-// Trace is a set of hooks through which a Router tells what happens, so that any
-// metrics library fits. Each may be nil. They are called from the goroutine of
-// the call that they tell of, Done also from one that the end of a context
-// starts, and never under a lock of the Router or its Fleet, so that they may
-// call both. They must be safe for concurrent use; a slow one slows that call.
+// Trace is a set of hooks that a Router calls, so that any metrics library fits.
+// Each may be nil. They are called by the goroutine of the call that they report,
+// Done also by one that the end of a context starts, and never under a lock of the
+// Router or its Fleet, so that they may call both. They must be safe for concurrent
+// use; a slow one slows that call.
 type Trace struct {
-	// Routed tells that a request was leased to a target.
+	// Routed reports that a request was leased to a target.
 	Routed func(context.Context, RouteInfo)
-	// NoTarget tells that Route, Assign or Retry found no target, and why.
-	// Nothing is looked for, and nothing told, where the context is done already.
+	// NoTarget reports that Route, Assign, Retry or Next found no target, and why. It
+	// is not called if the context was done before.
 	NoTarget func(context.Context, Prompt, error)
-	// FirstToken tells that the first token of a reply was seen; just before
-	// Done, where only the outcome said so.
+	// FirstToken reports that the first token of a reply was seen; just before Done,
+	// if only the outcome said so.
 	FirstToken func(context.Context, Decision)
-	// Done tells how a lease was settled; the Stage is final.
+	// Done reports how a lease was settled; the Stage is final.
 	Done func(context.Context, Decision, Outcome)
-	// Retry tells that another target is to be looked for. Where it is found,
-	// Routed tells so.
+	// Retry reports that another target is to be looked for. If it is found, Routed
+	// is called.
 	Retry func(context.Context, RetryInfo)
 }
 
-// RouteInfo is what Trace.Routed tells.
+// RouteInfo is the argument of Trace.Routed.
 type RouteInfo struct {
 	Decision Decision
 	Attempt  int           // 1 for the first target
-	Took     time.Duration // from the call to the counted choice, without Waited; with the time at the fleet's lock
-	Waited   time.Duration // for a target to be there (Options.Wait)
+	Took     time.Duration // from the call to the counted choice, without Waited; the wait for the fleet's lock included
+	Waited   time.Duration // until a target could be picked (Options.Wait)
 }
 
-// RetryInfo is what Trace.Retry tells: how the attempt ended that is to be
+// RetryInfo is the argument of Trace.Retry: how the attempt ended that is to be
 // followed by another.
 type RetryInfo struct {
 	Decision Decision
-	Outcome  Outcome
-	Attempt  int           // of the attempt that ended
-	Wait     time.Duration // before the next one
+	// Outcome is that of the attempt; its Stage is 0 if the attempt goes on while
+	// Request.Next leases a further target.
+	Outcome Outcome
+	Attempt int           // of that attempt
+	Wait    time.Duration // before the next one
 }
