@@ -85,7 +85,8 @@ func TestAmong(t *testing.T) {
 
 // FailOpen opens the kept targets alone, and Explain shows those.
 func TestAmongFailOpen(t *testing.T) {
-	ts := []router.Target{{ID: "a"}, {ID: "b", State: router.Cooling}, {ID: "c", State: router.Draining}, {ID: "d", State: router.Cooling}}
+	ts := []router.Target{{ID: "a"}, {ID: "b", State: router.Cooling}, {ID: "c", State: router.Draining},
+		{ID: "d", State: router.Cooling}}
 	r := router.New(first, newPool(ts...), router.Options{FailOpen: true}).
 		Among(func(t router.Target) bool { return t.ID == "b" || t.ID == "c" })
 	l := route(t, r, t.Context())

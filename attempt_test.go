@@ -100,7 +100,9 @@ func TestAttemptTimeout(t *testing.T) {
 				ctx, leave := context.WithCancelCause(t.Context())
 				time.AfterFunc(100*time.Second, func() { leave(errGone) })
 				sent := 0
-				err := router.New(w, v, tt.opts).Do(ctx, prompt, func(ctx context.Context, l *router.Lease) (router.Outcome, error) {
+				err := router.New(w, v, tt.opts).Do(ctx, prompt, func(ctx context.Context, l *router.Lease) (
+					router.Outcome,
+					error) {
 					sent++
 					return tt.send(ctx, l)
 				})
@@ -132,9 +134,10 @@ func TestAttemptContext(t *testing.T) {
 		out       router.Outcome
 		again     bool
 	}{
-		"sent":                 {nil, router.Outcome{Err: context.DeadlineExceeded}, false},
-		"not sent":             {nil, router.Outcome{Err: context.DeadlineExceeded, NotSent: true}, true},
-		"the host allows it":   {func(o router.Outcome) bool { return o.Err == router.ErrAttemptTimeout }, router.Outcome{}, true},
+		"sent":     {nil, router.Outcome{Err: context.DeadlineExceeded}, false},
+		"not sent": {nil, router.Outcome{Err: context.DeadlineExceeded, NotSent: true}, true},
+		"the host allows it": {func(o router.Outcome) bool { return o.Err == router.ErrAttemptTimeout },
+			router.Outcome{}, true},
 		"a reply that is late": {nil, router.Outcome{Status: 200}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,18 +193,19 @@ func TestClientClosesFirst(t *testing.T) {
 				v := newView(t, loadview.Config{}, "a")
 				w := &witness{Strategy: first, t: t}
 				ctx, leave := context.WithCancel(t.Context())
-				err := router.New(w, v, router.Options{}).Do(ctx, prompt, func(_ context.Context, l *router.Lease) (router.Outcome, error) {
-					if tt.token {
-						l.FirstToken()
-					}
-					leave()
-					time.Sleep(time.Second)
-					synctest.Wait()
-					if n := inFlight(v)[0]; (n == 1) != tt.token {
-						t.Errorf("%d in flight while send goes on", n)
-					}
-					return tt.out, tt.err
-				})
+				err := router.New(w, v, router.Options{}).Do(ctx, prompt,
+					func(_ context.Context, l *router.Lease) (router.Outcome, error) {
+						if tt.token {
+							l.FirstToken()
+						}
+						leave()
+						time.Sleep(time.Second)
+						synctest.Wait()
+						if n := inFlight(v)[0]; (n == 1) != tt.token {
+							t.Errorf("%d in flight while send goes on", n)
+						}
+						return tt.out, tt.err
+					})
 				synctest.Wait()
 				wantIdle(t, v)
 				if (err == nil) != (tt.stage == router.Finished) {

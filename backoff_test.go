@@ -20,7 +20,9 @@ type busy struct {
 	until time.Time
 }
 
-func (f *busy) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (f *busy) Choose(
+	ctx context.Context, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	state := router.Ready
 	if !time.Now().After(f.until) {
 		state = router.Cooling
@@ -34,7 +36,9 @@ func (f *busy) Choose(ctx context.Context, pick func([]router.Target) (router.De
 // waits runs a request that fails at once everywhere and returns how long it
 // waited before each further attempt. If idle is not set, no target is Ready at the
 // instant of a failure.
-func waits(t *testing.T, ctx context.Context, o router.Options, out router.Outcome, idle bool) (d []time.Duration, err error) {
+func waits(
+	t *testing.T, ctx context.Context, o router.Options, out router.Outcome, idle bool,
+) (d []time.Duration, err error) {
 	t.Helper()
 	f := &busy{pool: newPool(ready(ids(8)...)...)}
 	var last time.Time
@@ -161,7 +165,8 @@ func TestBackoffAndContext(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { stop(errGone) })
 		d, err := waits(t, ctx, router.Options{}, router.Outcome{Status: 429, RetryAfter: 1600 * ms}, false)
-		if took := time.Since(start); took != time.Second || len(d) != 0 || !errors.As(err, &status) || !errors.Is(err, errGone) {
+		if took := time.Since(start); took != time.Second || len(d) != 0 || !errors.As(err, &status) ||
+			!errors.Is(err, errGone) {
 			t.Errorf("%v after %v", err, took)
 		}
 

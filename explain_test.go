@@ -67,7 +67,8 @@ func TestExplain(t *testing.T) {
 
 // A strategy that is no Explainer has no scores. Who may be picked comes first.
 func TestExplainWithoutExplainer(t *testing.T) {
-	ts := []router.Target{{ID: "a", State: router.Tripped}, {ID: "b"}, {ID: "c", State: 99}, {ID: "d", Weight: 2, Ref: "d.internal"}}
+	ts := []router.Target{{ID: "a", State: router.Tripped}, {ID: "b"}, {ID: "c", State: 99},
+		{ID: "d", Weight: 2, Ref: "d.internal"}}
 	r := router.New(first, newPool(ts...), router.Options{})
 	nan, n := math.NaN(), len(prompt.Text)
 	want := []router.Candidate{
@@ -88,7 +89,8 @@ func TestExplainWithoutExplainer(t *testing.T) {
 // Where nothing can be picked, Explain says why, target by target; under
 // FailOpen it shows what would be offered, and what still would not.
 func TestExplainNoneReady(t *testing.T) {
-	ts := []router.Target{{ID: "a", State: router.Cooling}, {ID: "b", State: router.Draining}, {ID: "c", State: router.Unhealthy}}
+	ts := []router.Target{{ID: "a", State: router.Cooling}, {ID: "b", State: router.Draining},
+		{ID: "c", State: router.Unhealthy}}
 	type row struct {
 		ID     string
 		State  router.State
@@ -96,8 +98,9 @@ func TestExplainNoneReady(t *testing.T) {
 	}
 	for _, s := range []router.Strategy{roundRobin(t), leastLoad(t), cacheAware(t)} {
 		for open, want := range map[bool][]row{
-			false: {{"a", router.Cooling, router.ReasonCooling}, {"b", router.Draining, router.ReasonDraining}, {"c", router.Unhealthy, router.ReasonUnhealthy}},
-			true:  {{"a", router.Ready, ""}, {"c", router.Ready, ""}, {"b", router.Draining, router.ReasonDraining}},
+			false: {{"a", router.Cooling, router.ReasonCooling}, {"b", router.Draining, router.ReasonDraining},
+				{"c", router.Unhealthy, router.ReasonUnhealthy}},
+			true: {{"a", router.Ready, ""}, {"c", router.Ready, ""}, {"b", router.Draining, router.ReasonDraining}},
 		} {
 			var got []row
 			for _, c := range explain(t, router.New(s, newPool(ts...), router.Options{FailOpen: open})) {
@@ -124,7 +127,9 @@ func TestExplainNoneReady(t *testing.T) {
 // broken is a Fleet that offers nothing at all.
 type broken struct{}
 
-func (broken) Choose(context.Context, func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (broken) Choose(
+	context.Context, func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	return router.Decision{}, nil, errRefused
 }
 
@@ -219,7 +224,8 @@ func TestExplainChangesNothing(t *testing.T) {
 // Assign takes any state, counts, and teaches the strategy.
 func TestAssign(t *testing.T) {
 	for _, s := range []router.State{router.Ready, router.Unhealthy, router.Cooling, router.Tripped, router.Draining, 99} {
-		f := newPool(router.Target{ID: "a"}, router.Target{ID: "b", State: s, Weight: 3, Ref: "b.internal", Load: router.Load{Known: true, InFlight: 50}})
+		f := newPool(router.Target{ID: "a"}, router.Target{ID: "b", State: s, Weight: 3, Ref: "b.internal",
+			Load: router.Load{Known: true, InFlight: 50}})
 		w := &witness{Strategy: cacheAware(t), t: t}
 		r := router.New(w, f, router.Options{})
 		for i, cached := range []int{0, len(prompt.Text)} {
@@ -229,7 +235,8 @@ func TestAssign(t *testing.T) {
 			}
 			d := l.Decision()
 			d.Memo = nil
-			want := router.Decision{Prompt: prompt, Target: f.targets[1], Cached: cached, Length: len(prompt.Text), Reason: router.ReasonAssigned}
+			want := router.Decision{Prompt: prompt, Target: f.targets[1], Cached: cached, Length: len(prompt.Text),
+				Reason: router.ReasonAssigned}
 			if diff := cmp.Diff(want, d); diff != "" {
 				t.Errorf("time %d (-want +got):\n%s", i+1, diff)
 			}

@@ -162,19 +162,22 @@ func TestDoError(t *testing.T) {
 		t.Errorf("finished with an error: %v", err)
 	}
 	var status *router.StatusError
-	if err := do(ctx, ready("a", "b"), says(router.Outcome{Status: 429, RetryAfter: time.Nanosecond}, nil)); !errors.As(err, &status) {
+	if err := do(ctx, ready("a", "b"), says(router.Outcome{Status: 429, RetryAfter: time.Nanosecond},
+		nil)); !errors.As(err, &status) {
 		t.Errorf("429: %v", err)
 	} else if diff := cmp.Diff(&router.StatusError{Status: 429, RetryAfter: time.Nanosecond}, status); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if err := do(ctx, ready("a"), says(router.Outcome{Stage: router.Failed}, nil)); !errors.As(err, &status) || status.Status != 0 {
+	if err := do(ctx, ready("a"), says(router.Outcome{Stage: router.Failed}, nil)); !errors.As(err, &status) ||
+		status.Status != 0 {
 		t.Errorf("failed without a word: %v", err)
 	}
 	if err := do(ctx, ready("a"), says(router.Outcome{Stage: router.Canceled}, nil)); err != context.Canceled {
 		t.Errorf("canceled without a word: %v", err)
 	}
 	var none *router.NoTargetError
-	if err := do(ctx, nil, says(router.Outcome{}, errRefused)); !errors.As(err, &none) || !errors.Is(err, router.ErrNoTarget) {
+	if err := do(ctx, nil, says(router.Outcome{}, errRefused)); !errors.As(err, &none) ||
+		!errors.Is(err, router.ErrNoTarget) {
 		t.Errorf("no target: %v", err)
 	}
 	n := 0
@@ -264,7 +267,8 @@ func TestRetry(t *testing.T) {
 	})
 	t.Run("after Done", func(t *testing.T) {
 		v, r := setup(t)
-		for _, o := range []router.Outcome{{Err: errGone}, {Stage: router.Finished, Err: errGone}, {Stage: router.Canceled, Err: errGone}} {
+		for _, o := range []router.Outcome{{Err: errGone}, {Stage: router.Finished, Err: errGone},
+			{Stage: router.Canceled, Err: errGone}} {
 			l := route(t, r, t.Context())
 			l.Done(o)
 			next, err := l.Retry(t.Context(), failed)

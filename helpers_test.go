@@ -217,7 +217,9 @@ func ready(ids ...string) []router.Target {
 	return ts
 }
 
-func (f *pool) Choose(_ context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (f *pool) Choose(
+	_ context.Context, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := slices.Clone(f.targets)

@@ -127,12 +127,13 @@ func ExampleTrace() {
 			fmt.Println(o.Stage, o.Status)
 		},
 	}})
-	err = r.Do(context.Background(), router.Prompt{Text: "hello"}, func(_ context.Context, l *router.Lease) (router.Outcome, error) {
-		if l.Attempt() == 1 {
-			return router.Outcome{Status: http.StatusBadGateway}, nil
-		}
-		return router.Outcome{Status: http.StatusOK}, nil
-	})
+	err = r.Do(context.Background(), router.Prompt{Text: "hello"},
+		func(_ context.Context, l *router.Lease) (router.Outcome, error) {
+			if l.Attempt() == 1 {
+				return router.Outcome{Status: http.StatusBadGateway}, nil
+			}
+			return router.Outcome{Status: http.StatusOK}, nil
+		})
 	fmt.Println(err)
 	// Output:
 	// attempt 1 because of least_load

@@ -28,24 +28,31 @@ func TestEndings(t *testing.T) {
 			}
 		}
 	}
-	const sent, token, finished, failed, canceled = router.Sent, router.FirstToken, router.Finished, router.Failed, router.Canceled
+	const sent, token, finished, failed, canceled = router.Sent, router.FirstToken, router.Finished, router.Failed,
+		router.Canceled
 	tests := map[string]struct {
 		end    end
 		want   outs
 		blamed bool
 	}{
-		"finished":            {end: done(router.Outcome{Status: 200}), want: outs{{Stage: finished, Status: 200}}},
-		"nothing said":        {end: done(router.Outcome{}), want: outs{{Stage: finished}}},
-		"said to be finished": {end: done(router.Outcome{Stage: finished, Err: errRefused}), want: outs{{Stage: finished, Err: errRefused}}},
-		"an error":            {end: done(router.Outcome{Err: errRefused}), want: outs{{Stage: failed, Err: errRefused}}, blamed: true},
-		"status 500":          {end: done(router.Outcome{Status: 500}), want: outs{{Stage: failed, Status: 500}}, blamed: true},
-		"status 400":          {end: done(router.Outcome{Status: 400}), want: outs{{Stage: failed, Status: 400}}},
-		"status 404":          {end: done(router.Outcome{Status: 404}), want: outs{{Stage: failed, Status: 404}}},
-		"status 399":          {end: done(router.Outcome{Status: 399}), want: outs{{Stage: finished, Status: 399}}},
-		"canceled":            {end: done(router.Outcome{Stage: canceled, Err: errRefused}), want: outs{{Stage: canceled, Err: errRefused}}},
-		"not final: sent":     {end: done(router.Outcome{Stage: sent}), want: outs{{Stage: finished}}},
-		"not a stage at all":  {end: done(router.Outcome{Stage: 77, Status: 502}), want: outs{{Stage: failed, Status: 502}}, blamed: true},
-		"twice":               {end: done(router.Outcome{Status: 200}, router.Outcome{Status: 500}), want: outs{{Stage: finished, Status: 200}}},
+		"finished":     {end: done(router.Outcome{Status: 200}), want: outs{{Stage: finished, Status: 200}}},
+		"nothing said": {end: done(router.Outcome{}), want: outs{{Stage: finished}}},
+		"said to be finished": {end: done(router.Outcome{Stage: finished, Err: errRefused}),
+			want: outs{{Stage: finished, Err: errRefused}}},
+		"an error": {end: done(router.Outcome{Err: errRefused}), want: outs{{Stage: failed, Err: errRefused}},
+			blamed: true},
+		"status 500": {end: done(router.Outcome{Status: 500}), want: outs{{Stage: failed, Status: 500}},
+			blamed: true},
+		"status 400": {end: done(router.Outcome{Status: 400}), want: outs{{Stage: failed, Status: 400}}},
+		"status 404": {end: done(router.Outcome{Status: 404}), want: outs{{Stage: failed, Status: 404}}},
+		"status 399": {end: done(router.Outcome{Status: 399}), want: outs{{Stage: finished, Status: 399}}},
+		"canceled": {end: done(router.Outcome{Stage: canceled, Err: errRefused}),
+			want: outs{{Stage: canceled, Err: errRefused}}},
+		"not final: sent": {end: done(router.Outcome{Stage: sent}), want: outs{{Stage: finished}}},
+		"not a stage at all": {end: done(router.Outcome{Stage: 77, Status: 502}),
+			want: outs{{Stage: failed, Status: 502}}, blamed: true},
+		"twice": {end: done(router.Outcome{Status: 200}, router.Outcome{Status: 500}),
+			want: outs{{Stage: finished, Status: 200}}},
 		"stage first token": {
 			end:  done(router.Outcome{Stage: token}),
 			want: outs{{Stage: token}, {Stage: finished}},
@@ -54,8 +61,9 @@ func TestEndings(t *testing.T) {
 			end:  done(router.Outcome{OutputTokens: 7, Err: errRefused}),
 			want: outs{{Stage: token}, {Stage: failed, OutputTokens: 7, Err: errRefused}}, blamed: true,
 		},
-		"not sent":           {end: done(router.Outcome{NotSent: true}), want: outs{{Stage: failed, NotSent: true}}},
-		"not sent, an error": {end: done(router.Outcome{NotSent: true, Err: errRefused, Status: 503}), want: outs{{Stage: failed, NotSent: true, Err: errRefused}}},
+		"not sent": {end: done(router.Outcome{NotSent: true}), want: outs{{Stage: failed, NotSent: true}}},
+		"not sent, an error": {end: done(router.Outcome{NotSent: true, Err: errRefused, Status: 503}),
+			want: outs{{Stage: failed, NotSent: true, Err: errRefused}}},
 		"not sent, a token": {
 			end:  done(router.Outcome{NotSent: true, OutputTokens: 1}),
 			want: outs{{Stage: token}, {Stage: finished, OutputTokens: 1}},
@@ -189,7 +197,8 @@ func TestContextEndsInPick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newView(t, loadview.Config{}, "a")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		w := &witness{Strategy: pickFunc(func(ctx context.Context, p router.Prompt, ts []router.Target) (router.Decision, error) {
+		w := &witness{Strategy: pickFunc(func(ctx context.Context, p router.Prompt, ts []router.Target) (router.Decision,
+			error) {
 			cancel(errGone)
 			return first(ctx, p, ts)
 		}), t: t}
@@ -328,7 +337,8 @@ func TestPrefill(t *testing.T) {
 func TestBareDecision(t *testing.T) {
 	v := newView(t, loadview.Config{}, ids(2)...)
 	r := router.New(first, v, router.Options{Backoff: -1})
-	want := router.Decision{Prompt: prompt, Target: router.Target{ID: "vllm-0", Load: router.Load{Known: true}}, Length: len(prompt.Text)}
+	want := router.Decision{Prompt: prompt, Target: router.Target{ID: "vllm-0", Load: router.Load{Known: true}},
+		Length: len(prompt.Text)}
 	l := route(t, r, t.Context())
 	if diff := cmp.Diff(want, l.Decision()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -17,8 +17,10 @@ import (
 // What is offered to the strategy, and what is said where nothing can be.
 func TestOffered(t *testing.T) {
 	in := func(id string, s router.State) router.Target { return router.Target{ID: id, State: s} }
-	mixed := []router.Target{in("a", router.Ready), in("b", router.Cooling), in("c", router.Draining), in("d", router.Ready)}
-	down := []router.Target{in("a", router.Unhealthy), in("b", router.Cooling), in("c", router.Draining), in("d", router.Tripped)}
+	mixed := []router.Target{in("a", router.Ready), in("b", router.Cooling), in("c", router.Draining),
+		in("d", router.Ready)}
+	down := []router.Target{in("a", router.Unhealthy), in("b", router.Cooling), in("c", router.Draining),
+		in("d", router.Tripped)}
 	tests := map[string]struct {
 		targets  []router.Target
 		exclude  []string
@@ -26,18 +28,21 @@ func TestOffered(t *testing.T) {
 		offered  []router.Target
 		want     *router.NoTargetError
 	}{
-		"all":                        {mixed, nil, false, mixed, nil},
-		"all, failing open":          {mixed, nil, true, mixed, nil},
-		"without the excluded":       {mixed, []string{"a", "c", "unknown"}, true, []router.Target{mixed[1], mixed[3]}, nil},
-		"no targets":                 {nil, nil, false, nil, &router.NoTargetError{}},
-		"no targets, failing open":   {nil, []string{"a"}, true, nil, &router.NoTargetError{}},
-		"none Ready":                 {down, nil, false, nil, &router.NoTargetError{Offered: 4, NotReady: 4}},
-		"the Ready ones excluded":    {mixed, []string{"a", "d"}, false, nil, &router.NoTargetError{Offered: 4, Excluded: 2, NotReady: 2}},
-		"all excluded":               {mixed, []string{"a", "b", "c", "d"}, true, nil, &router.NoTargetError{Offered: 4, Excluded: 4}},
+		"all":                      {mixed, nil, false, mixed, nil},
+		"all, failing open":        {mixed, nil, true, mixed, nil},
+		"without the excluded":     {mixed, []string{"a", "c", "unknown"}, true, []router.Target{mixed[1], mixed[3]}, nil},
+		"no targets":               {nil, nil, false, nil, &router.NoTargetError{}},
+		"no targets, failing open": {nil, []string{"a"}, true, nil, &router.NoTargetError{}},
+		"none Ready":               {down, nil, false, nil, &router.NoTargetError{Offered: 4, NotReady: 4}},
+		"the Ready ones excluded": {mixed, []string{"a", "d"}, false, nil,
+			&router.NoTargetError{Offered: 4, Excluded: 2, NotReady: 2}},
+		"all excluded": {mixed, []string{"a", "b", "c", "d"}, true, nil,
+			&router.NoTargetError{Offered: 4, Excluded: 4}},
 		"failing open":               {down, nil, true, ready("a", "b", "d"), nil},
 		"failing open, excluded too": {mixed, []string{"a", "d"}, true, ready("b"), nil},
 		"only Draining":              {down[2:3], nil, true, nil, &router.NoTargetError{Offered: 1, NotReady: 1}},
-		"only Draining not excluded": {mixed, []string{"a", "b", "d"}, true, nil, &router.NoTargetError{Offered: 4, Excluded: 3, NotReady: 1}},
+		"only Draining not excluded": {mixed, []string{"a", "b", "d"}, true, nil,
+			&router.NoTargetError{Offered: 4, Excluded: 3, NotReady: 1}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -86,11 +91,12 @@ func TestOffered(t *testing.T) {
 func TestStrategyFails(t *testing.T) {
 	wrapped := fmt.Errorf("filter: %w", router.ErrNoTarget)
 	tests := map[string]struct{ err, want error }{
-		"of its own":       {errRefused, errRefused},
-		"wrapped":          {wrapped, wrapped},
-		"the bare word":    {router.ErrNoTarget, &router.NoTargetError{Offered: 4, Excluded: 1, NotReady: 1}},
-		"with its numbers": {&router.NoTargetError{Offered: 3, NotReady: 3, RetryAfter: time.Hour}, &router.NoTargetError{Offered: 4, Excluded: 1, NotReady: 1, RetryAfter: time.Hour}},
-		"nil of its type":  {(*router.NoTargetError)(nil), &router.NoTargetError{Offered: 4, Excluded: 1, NotReady: 1}},
+		"of its own":    {errRefused, errRefused},
+		"wrapped":       {wrapped, wrapped},
+		"the bare word": {router.ErrNoTarget, &router.NoTargetError{Offered: 4, Excluded: 1, NotReady: 1}},
+		"with its numbers": {&router.NoTargetError{Offered: 3, NotReady: 3, RetryAfter: time.Hour},
+			&router.NoTargetError{Offered: 4, Excluded: 1, NotReady: 1, RetryAfter: time.Hour}},
+		"nil of its type": {(*router.NoTargetError)(nil), &router.NoTargetError{Offered: 4, Excluded: 1, NotReady: 1}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

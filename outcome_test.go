@@ -74,9 +74,12 @@ func TestSettled(t *testing.T) {
 		"below all statuses": {router.Outcome{Status: -1}, router.Outcome{Stage: router.Failed, Status: -1}},
 		"100":                {router.Outcome{Status: 100}, router.Outcome{Stage: router.Finished, Status: 100}},
 		"an error":           {router.Outcome{Err: io.EOF}, router.Outcome{Stage: router.Failed, Err: io.EOF}},
-		"canceled":           {router.Outcome{Err: context.Canceled}, router.Outcome{Stage: router.Canceled, Err: context.Canceled}},
-		"final":              {router.Outcome{Stage: router.Finished, Err: io.EOF}, router.Outcome{Stage: router.Finished, Err: io.EOF}},
-		"not sent":           {router.Outcome{NotSent: true, Status: 200}, router.Outcome{Stage: router.Failed, NotSent: true}},
+		"canceled": {router.Outcome{Err: context.Canceled},
+			router.Outcome{Stage: router.Canceled, Err: context.Canceled}},
+		"final": {router.Outcome{Stage: router.Finished, Err: io.EOF},
+			router.Outcome{Stage: router.Finished, Err: io.EOF}},
+		"not sent": {router.Outcome{NotSent: true, Status: 200},
+			router.Outcome{Stage: router.Failed, NotSent: true}},
 		"not sent, a token": {
 			router.Outcome{NotSent: true, OutputTokens: 1}, router.Outcome{Stage: router.Finished, OutputTokens: 1}},
 		"timed out": {
@@ -131,7 +134,10 @@ func TestProgress(t *testing.T) {
 		}
 	}
 	walk(router.Progress{}, nil, 5)
-	if n := testing.AllocsPerRun(10, func() { new(router.Progress).Next(router.Outcome{Stage: router.Sent, RetryAfter: time.Second}) }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() {
+		new(router.Progress).Next(router.Outcome{Stage: router.Sent,
+			RetryAfter: time.Second})
+	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -29,7 +29,9 @@ func (s *preparer) Prepare(_ context.Context, p router.Prompt) any {
 	return s.n
 }
 
-func (s *preparer) PickPrepared(ctx context.Context, p router.Prompt, ts []router.Target, prepared any) (router.Decision, error) {
+func (s *preparer) PickPrepared(
+	ctx context.Context, p router.Prompt, ts []router.Target, prepared any,
+) (router.Decision, error) {
 	s.log = append(s.log, fmt.Sprint("pick by ", prepared))
 	return s.pickFunc(ctx, p, ts)
 }

@@ -62,7 +62,8 @@ func (c *core) forget(id string) {
 	}
 }
 
-// Forget has the strategy, if it is a Forgetter, forget the target with this ID. A Fleet that is a ForgetNotifier does so by itself.
+// Forget has the strategy, if it is a Forgetter, forget the target with this ID. A
+// Fleet that is a ForgetNotifier does so by itself.
 func (r *Router) Forget(id string) { r.forget(id) }
 
 // Among returns a Router over the targets for which keep returns true, with the

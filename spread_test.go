@@ -34,13 +34,14 @@ func cacheAware(t testing.TB) router.Strategy {
 // before, also by another Router over the same Fleet.
 func TestSpread(t *testing.T) {
 	tests := map[string][]router.Strategy{
-		"least_load":                    {leastLoad(t)},
-		"cache_aware":                   {cacheAware(t)},
-		"least_load, two Routers":       {leastLoad(t), leastLoad(t)},
-		"cache_aware, two Routers":      {cacheAware(t), cacheAware(t)},
-		"one of each over the same":     {leastLoad(t), cacheAware(t)},
-		"one cache_aware, two Routers":  slices.Repeat([]router.Strategy{cacheAware(t)}, 2),
-		"eight Routers, four of a kind": {leastLoad(t), leastLoad(t), leastLoad(t), leastLoad(t), cacheAware(t), cacheAware(t), cacheAware(t), cacheAware(t)},
+		"least_load":                   {leastLoad(t)},
+		"cache_aware":                  {cacheAware(t)},
+		"least_load, two Routers":      {leastLoad(t), leastLoad(t)},
+		"cache_aware, two Routers":     {cacheAware(t), cacheAware(t)},
+		"one of each over the same":    {leastLoad(t), cacheAware(t)},
+		"one cache_aware, two Routers": slices.Repeat([]router.Strategy{cacheAware(t)}, 2),
+		"eight Routers, four of a kind": {leastLoad(t), leastLoad(t), leastLoad(t), leastLoad(t), cacheAware(t),
+			cacheAware(t), cacheAware(t), cacheAware(t)},
 	}
 	for name, strategies := range tests {
 		t.Run(name, func(t *testing.T) {

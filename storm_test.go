@@ -25,7 +25,8 @@ func TestStorm(t *testing.T) {
 
 func storm(t *testing.T, seed uint64) {
 	all := ids(6)
-	fleet := &tally{View: newView(t, loadview.Config{CoolAfter: 50, CoolBase: ms, Breaker: seed == 1, BreakerFailures: 40, BreakerOpen: ms}, all...)}
+	fleet := &tally{View: newView(t, loadview.Config{CoolAfter: 50, CoolBase: ms, Breaker: seed == 1,
+		BreakerFailures: 40, BreakerOpen: ms}, all...)}
 	var ends atomic.Int64 // what the hooks saw: Routed minus Done
 	trace := router.Trace{
 		Routed: func(context.Context, router.RouteInfo) { ends.Add(1) },
@@ -36,7 +37,8 @@ func storm(t *testing.T, seed uint64) {
 			}
 		},
 	}
-	opts := router.Options{Attempts: 4, Backoff: 10 * time.Microsecond, MaxRetryAfter: 50 * time.Microsecond, FailOpen: true, Trace: trace}
+	opts := router.Options{Attempts: 4, Backoff: 10 * time.Microsecond, MaxRetryAfter: 50 * time.Microsecond,
+		FailOpen: true, Trace: trace}
 	witnesses := []*witness{{Strategy: leastLoad(t), t: t}, {Strategy: cacheAware(t), t: t}}
 	var routers []*router.Router
 	for _, w := range witnesses {
@@ -167,7 +169,9 @@ func request(t *testing.T, r *router.Router, rng *rand.Rand) {
 }
 
 // assign ends l, where there is one, and has a target assigned.
-func assign(t *testing.T, r *router.Router, ctx context.Context, p router.Prompt, l *router.Lease, rng *rand.Rand) (*router.Lease, error) {
+func assign(
+	t *testing.T, r *router.Router, ctx context.Context, p router.Prompt, l *router.Lease, rng *rand.Rand,
+) (*router.Lease, error) {
 	if l != nil {
 		l.Done(router.Outcome{})
 	}
@@ -192,7 +196,9 @@ func (f *tallied) Done(o router.Outcome) {
 	f.Flight.Done(o)
 }
 
-func (f *tally) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (f *tally) Choose(
+	ctx context.Context, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	d, fl, err := f.View.Choose(ctx, pick)
 	if err != nil {
 		return d, fl, err

@@ -32,7 +32,8 @@ func (l *log) trace() router.Trace {
 			l.add("done %s %v %d", d.Target.ID, o.Stage, o.Status)
 		},
 		Retry: func(_ context.Context, i router.RetryInfo) {
-			l.add("retry after %s %v %d, attempt %d, in %v", i.Decision.Target.ID, i.Outcome.Stage, i.Outcome.Status, i.Attempt, i.Wait)
+			l.add("retry after %s %v %d, attempt %d, in %v", i.Decision.Target.ID, i.Outcome.Stage, i.Outcome.Status,
+				i.Attempt, i.Wait)
 		},
 	}
 }

@@ -18,7 +18,8 @@ func TestScope(t *testing.T) {
 		want string
 	}{
 		{router.Prompt{}, ""},
-		{router.Prompt{Model: "meta-llama/Llama-3.1-8B-Instruct", Session: "s", Text: "t", Tokens: []uint32{1}}, "meta-llama/Llama-3.1-8B-Instruct"},
+		{router.Prompt{Model: "meta-llama/Llama-3.1-8B-Instruct", Session: "s", Text: "t", Tokens: []uint32{1}},
+			"meta-llama/Llama-3.1-8B-Instruct"},
 		{router.Prompt{Model: "m\x00"}, "m\x00"},
 		{router.Prompt{Model: "m", Adapter: "sql"}, "\x001:m3:sql"},
 		{router.Prompt{Model: "m", Salt: "s"}, "\x001:m0:s"},
@@ -170,7 +171,8 @@ func TestErrors(t *testing.T) {
 	var err error = &router.NoTargetError{Offered: 5, Excluded: 1, NotReady: 4, RetryAfter: 1500 * time.Millisecond}
 	wrapped := fmt.Errorf("gateway: %w", err)
 	var e *router.NoTargetError
-	if !errors.Is(wrapped, router.ErrNoTarget) || !errors.As(wrapped, &e) || e.Offered != 5 || errors.Is(err, context.Canceled) {
+	if !errors.Is(wrapped, router.ErrNoTarget) || !errors.As(wrapped, &e) || e.Offered != 5 ||
+		errors.Is(err, context.Canceled) {
 		t.Errorf("%#v", wrapped)
 	}
 	for err, want := range map[error]string{

@@ -28,7 +28,9 @@ func newScaled(ts ...router.Target) *scaled {
 	return &scaled{pool: newPool(ts...), changed: make(chan struct{})}
 }
 
-func (f *scaled) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (f *scaled) Choose(
+	ctx context.Context, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	d, fl, err := f.pool.Choose(ctx, pick)
 	if e, ok := err.(*router.NoTargetError); ok {
 		c := *e
@@ -69,24 +71,29 @@ func TestWait(t *testing.T) {
 		ok    bool
 	}{
 		"not at all by default": {0, newScaled(), nil, nil, 0, false},
-		"until one joins":       {24 * time.Hour, newScaled(), func(f *scaled) { f.set(ready("a")...) }, nil, time.Hour, true},
-		"until one is Ready":    {24 * time.Hour, newScaled(cooling), func(f *scaled) { f.set(ready("a")...) }, nil, time.Hour, true},
+		"until one joins": {24 * time.Hour, newScaled(), func(f *scaled) { f.set(ready("a")...) }, nil, time.Hour,
+			true},
+		"until one is Ready": {24 * time.Hour, newScaled(cooling), func(f *scaled) { f.set(ready("a")...) }, nil,
+			time.Hour, true},
 		"past changes that help nobody": {24 * time.Hour, newScaled(cooling), func(f *scaled) {
 			for range 10 {
 				f.set(cooling)
 			}
 			time.AfterFunc(time.Hour, func() { f.set(ready("b")...) })
 		}, nil, 2 * time.Hour, true},
-		"as long as that": {30 * time.Minute, newScaled(cooling), func(f *scaled) { f.set(ready("a")...) }, nil, 30 * time.Minute, false},
-		"until it should be back": {24 * time.Hour, &scaled{pool: newPool(cooling), mute: true, in: 7 * time.Minute}, func(f *scaled) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.targets = ready("a")
-		}, nil, 63 * time.Minute, true},
+		"as long as that": {30 * time.Minute, newScaled(cooling), func(f *scaled) { f.set(ready("a")...) }, nil,
+			30 * time.Minute, false},
+		"until it should be back": {24 * time.Hour, &scaled{pool: newPool(cooling), mute: true, in: 7 * time.Minute},
+			func(f *scaled) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.targets = ready("a")
+			}, nil, 63 * time.Minute, true},
 		"not where nobody would say": {24 * time.Hour, &scaled{pool: newPool(cooling), mute: true}, nil, nil, 0, false},
-		"as long as the client does": {24 * time.Hour, newScaled(), nil, func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeoutCause(ctx, time.Minute, errGone)
-		}, time.Minute, false},
+		"as long as the client does": {24 * time.Hour, newScaled(), nil,
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeoutCause(ctx, time.Minute, errGone)
+			}, time.Minute, false},
 		"not if one is Ready": {24 * time.Hour, newScaled(ready("a")...), nil, nil, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {

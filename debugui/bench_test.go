@@ -14,7 +14,8 @@ import (
 // decisionOf is one that a strategy could have made.
 func decisionOf(i int, memo any) router.RouteInfo {
 	return router.RouteInfo{Attempt: 1, Took: time.Microsecond, Decision: router.Decision{
-		Prompt: prompt(long), Target: router.Target{ID: "http://replica-" + strconv.Itoa(i%8)}, Cached: 1000, Length: len(long),
+		Prompt: prompt(long), Target: router.Target{ID: "http://replica-" + strconv.Itoa(i%8)}, Cached: 1000,
+		Length: len(long),
 		Reason: router.ReasonWarm, Memo: memo,
 	}}
 }

@@ -66,7 +66,8 @@ func TestAtOnce(t *testing.T) {
 					v := s.state(t, "")
 					var d detail
 					w := httptest.NewRecorder()
-					r := httptest.NewRequest(http.MethodGet, "/x/decision?route=llama&seq="+strconv.FormatUint(v.Decisions[0].Seq, 10), nil)
+					r := httptest.NewRequest(http.MethodGet, "/x/decision?route=llama&seq="+strconv.FormatUint(v.Decisions[0].Seq,
+						10), nil)
 					r.Host = "localhost"
 					s.page.ServeHTTP(w, r) // it may be gone by now
 					_ = json.Unmarshal(w.Body.Bytes(), &d)
@@ -75,7 +76,8 @@ func TestAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if v := s.state(t, ""); v.Totals.Finished != 800 || v.Totals.InFlight != 0 || v.Events[0].Text != "gap in the events: 1 message is missing between 199 and 201" {
+	if v := s.state(t, ""); v.Totals.Finished != 800 || v.Totals.InFlight != 0 ||
+		v.Events[0].Text != "gap in the events: 1 message is missing between 199 and 201" {
 		t.Errorf("%+v", v.Totals)
 	}
 }

@@ -119,7 +119,8 @@ func (c *Config) check() error {
 	}
 	for i, h := range c.Hosts {
 		if h == "" || strings.ContainsAny(h, "/ \t") || h != "*" && strings.Contains(h, "*") || strings.Contains(h, ":") {
-			errs = append(errs, fmt.Errorf("debugui: Config.Hosts[%d]: %q is no host name; ports are left out, and \"*\" stands alone", i, h))
+			errs = append(errs, fmt.Errorf("debugui: Config.Hosts[%d]: %q is no host name; "+
+				"ports are left out, and \"*\" stands alone", i, h))
 		}
 	}
 	if c.Title == "" {

@@ -146,7 +146,8 @@ func TestSpill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, debugui.Config{}, router.Trace{}, "http://user:word@a:1/x?key=1", "http://b:1", "http://c:1")
 		s.route(t, long).Done(router.Outcome{Stage: router.Finished, PromptTokens: 1200, CachedTokens: 0})
-		if v := s.state(t, ""); v.Decisions[0].Of != 0 || v.Decisions[0].Stage != "finished" || v.Decisions[0].PromptTokens != 1200 {
+		if v := s.state(t, ""); v.Decisions[0].Of != 0 || v.Decisions[0].Stage != "finished" ||
+			v.Decisions[0].PromptTokens != 1200 {
 			t.Errorf("with nobody looking: %+v", v.Decisions)
 		}
 		var leases []*router.Lease
@@ -192,7 +193,8 @@ func TestSpill(t *testing.T) {
 		}
 		v = s.state(t, "find=A:1")
 		if len(v.Targets) != 1 || v.Targets[0].ID != "http://a:1/x" || v.Targets[0].Picks == 0 || v.Targets[0].Share < 0 ||
-			len(v.Targets[0].BySize) != 5 || v.Targets[0].BySize[1][0] != int(v.Targets[0].Picks) || v.Matching != 1 || v.States["ready"] != 3 {
+			len(v.Targets[0].BySize) != 5 || v.Targets[0].BySize[1][0] != int(v.Targets[0].Picks) || v.Matching != 1 ||
+			v.States["ready"] != 3 {
 			t.Errorf("targets %+v", v.Targets)
 		}
 		found := false
@@ -245,7 +247,8 @@ func TestFailures(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := s.state(t, "show=notable")
-		if v.Totals.Failed != 6 || v.Totals.NoTarget != uint64(none) || v.Totals.Retries != uint64(retried) || done != 6 || v.States["cooling"] != 2 {
+		if v.Totals.Failed != 6 || v.Totals.NoTarget != uint64(none) || v.Totals.Retries != uint64(retried) ||
+			done != 6 || v.States["cooling"] != 2 {
 			t.Errorf("%+v %+v, %d %d %d", v.Totals, v.States, retried, done, none)
 		}
 		if d := v.Decisions[0]; d.Reason != "no_target_not_ready" || d.Stage != "no_target" || d.Of != 2 || d.Target != "" {
@@ -270,12 +273,14 @@ func TestFailures(t *testing.T) {
 // prompts are where they were asked for.
 func TestPrompts(t *testing.T) {
 	secret := "swordfish"
-	p := router.Prompt{Model: "llama", Session: secret + "-session", Salt: secret, Text: "\xffs" + long + "\xffu" + secret, Tokens: []uint32{987654321}}
+	p := router.Prompt{Model: "llama", Session: secret + "-session", Salt: secret, Text: "\xffs" + long + "\xffu" +
+		secret, Tokens: []uint32{987654321}}
 	for _, on := range []bool{false, true} {
 		s := start(t, debugui.Config{ShowPrompts: on, Decisions: 10}, router.Trace{}, "a", "b")
 		all := func() string {
 			var b strings.Builder
-			for _, path := range []string{"/x/state", "/x/state?show=notable", "/x/decision?route=llama&seq=1", "/x/decision?route=llama&seq=2"} {
+			for _, path := range []string{"/x/state", "/x/state?show=notable", "/x/decision?route=llama&seq=1",
+				"/x/decision?route=llama&seq=2"} {
 				w := httptest.NewRecorder()
 				r := httptest.NewRequest(http.MethodGet, path, nil)
 				r.Host = "localhost"
@@ -297,7 +302,8 @@ func TestPrompts(t *testing.T) {
 		l.Done(router.Outcome{Stage: router.Finished, Reply: secret})
 		got := all()
 		if on {
-			if !strings.Contains(got, `[user] `+secret) || !strings.Contains(got, "[system] when") || !strings.Contains(got, `"prompts":true`) {
+			if !strings.Contains(got, `[user] `+secret) || !strings.Contains(got, "[system] when") ||
+				!strings.Contains(got, `"prompts":true`) {
 				t.Errorf("no prompt in %s", got)
 			}
 			got = strings.ReplaceAll(got, `[user] `+secret, "")
@@ -331,7 +337,8 @@ func TestStrategy(t *testing.T) {
 func TestUnwrap(t *testing.T) {
 	page, _ := debugui.New(debugui.Config{})
 	s, _ := leastload.New(leastload.Config{})
-	if w := page.Strategy(s); w == router.Strategy(s) || debugui.Unwrap(w) != router.Strategy(s) || debugui.Unwrap(s) != router.Strategy(s) {
+	if w := page.Strategy(s); w == router.Strategy(s) || debugui.Unwrap(w) != router.Strategy(s) ||
+		debugui.Unwrap(s) != router.Strategy(s) {
 		t.Error("not the one that was given")
 	}
 	off, _ := debugui.New(debugui.Config{ExplainRate: -1})
@@ -347,7 +354,8 @@ func TestUnwrap(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	_, err := debugui.New(debugui.Config{
-		Hosts: []string{"ok.example", "a:80", ""}, Decisions: -1, Events: 10_001, Targets: -1, ExplainRate: 1 << 20, MaxBody: -1,
+		Hosts: []string{"ok.example", "a:80", ""}, Decisions: -1, Events: 10_001, Targets: -1, ExplainRate: 1 << 20,
+		MaxBody: -1,
 	})
 	if err == nil {
 		t.Fatal("no error")

@@ -46,9 +46,10 @@ func TestTry(t *testing.T) {
 		cached     bool
 		note       bool
 	}{
-		"text":               {"", long, true, false},
-		"a chat":             {"/v1/chat/completions", chat, true, false},
-		"another chat":       {"/v1/chat/completions", `{"model":"llama","messages":[{"role":"user","content":"hello"}]}`, false, false},
+		"text":   {"", long, true, false},
+		"a chat": {"/v1/chat/completions", chat, true, false},
+		"another chat": {"/v1/chat/completions", `{"model":"llama","messages":[{"role":"user","content":"hello"}]}`,
+			false, false},
 		"another API":        {"/v1/messages", chat, true, false},
 		"a completion":       {"/v1/completions", `{"model":"llama","prompt":"hello"}`, false, false},
 		"a completion's ids": {"/v1/completions", `{"model":"llama","prompt":[1,2,3]}`, false, false},
@@ -56,7 +57,8 @@ func TestTry(t *testing.T) {
 		"unknown":            {"/v1/nothing", chat, false, false},
 	} {
 		v, status := s.try(t, `{"route":"llama","model":"llama","path":`+quoted(c.path)+`,"body":`+quoted(c.body)+`}`)
-		if status != http.StatusOK || len(v.Candidates) != 2 || !v.Candidates[0].Chosen || v.Candidates[1].Chosen || (v.Note != "") != c.note {
+		if status != http.StatusOK || len(v.Candidates) != 2 || !v.Candidates[0].Chosen || v.Candidates[1].Chosen ||
+			(v.Note != "") != c.note {
 			t.Errorf("%s: %d %+v", name, status, v)
 			continue
 		}

@@ -18,8 +18,9 @@ func TestHeaders(t *testing.T) {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	for path, kind := range map[string]string{
-		"": "text/html", "app.js": "text/javascript", "tables.js": "text/javascript", "dom.js": "text/javascript", "style.css": "text/css",
-		"icon.svg": "image/svg+xml", "state": "application/json",
+		"": "text/html", "app.js": "text/javascript", "tables.js": "text/javascript", "dom.js": "text/javascript",
+		"style.css": "text/css",
+		"icon.svg":  "image/svg+xml", "state": "application/json",
 	} {
 		resp, err := http.Get(srv.URL + "/debug/router/" + path)
 		if err != nil {
@@ -29,15 +30,20 @@ func TestHeaders(t *testing.T) {
 		_ = resp.Body.Close()
 		h := resp.Header
 		csp := h.Get("Content-Security-Policy")
-		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(h.Get("Content-Type"), kind) || h.Get("Cache-Control") != "no-store" ||
-			h.Get("X-Frame-Options") != "DENY" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" ||
-			!strings.HasPrefix(csp, "default-src 'none';") || strings.Contains(csp, "unsafe") || !strings.Contains(csp, "frame-ancestors 'none'") {
+		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(h.Get("Content-Type"), kind) ||
+			h.Get("Cache-Control") != "no-store" ||
+			h.Get("X-Frame-Options") != "DENY" || h.Get("X-Content-Type-Options") != "nosniff" ||
+			h.Get("Referrer-Policy") != "no-referrer" ||
+			!strings.HasPrefix(csp, "default-src 'none';") || strings.Contains(csp, "unsafe") ||
+			!strings.Contains(csp, "frame-ancestors 'none'") {
 			t.Errorf("%s: %s %v", path, resp.Status, h)
 		}
-		if path != "icon.svg" && path != "dom.js" && (strings.Contains(body, "http:") || strings.Contains(body, "https:") || strings.Contains(body, "src=\"/")) {
+		if path != "icon.svg" && path != "dom.js" &&
+			(strings.Contains(body, "http:") || strings.Contains(body, "https:") || strings.Contains(body, "src=\"/")) {
 			t.Errorf("%s names another origin, or a path from the root", path)
 		}
-		if path == "" && (strings.Contains(body, "style=") || strings.Contains(body, "<style") || strings.Contains(body, "onclick") || strings.Contains(body, "<script>")) {
+		if path == "" && (strings.Contains(body, "style=") || strings.Contains(body, "<style") ||
+			strings.Contains(body, "onclick") || strings.Contains(body, "<script>")) {
 			t.Errorf("%s has styles or scripts that its policy forbids", path)
 		}
 	}
@@ -79,10 +85,13 @@ func TestAnswers(t *testing.T) {
 		{"a decision of no route", "GET", "/decision?route=x&seq=1", "localhost", nil, "", 404},
 		{"no number", "GET", "/decision?route=llama&seq=-1", "localhost", nil, "", 404},
 		{"a try", "POST", "/explain", "localhost", json, try, 200},
-		{"a try from the page", "POST", "/explain", "localhost", with("Origin", "http://localhost", "Sec-Fetch-Site", "same-origin"), try, 200},
-		{"a try from elsewhere", "POST", "/explain", "localhost", with("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"), try, 403},
+		{"a try from the page", "POST", "/explain", "localhost", with("Origin", "http://localhost", "Sec-Fetch-Site",
+			"same-origin"), try, 200},
+		{"a try from elsewhere", "POST", "/explain", "localhost", with("Origin", "https://evil.example", "Sec-Fetch-Site",
+			"cross-site"), try, 403},
 		{"a try from a neighbour", "POST", "/explain", "localhost", with("Sec-Fetch-Site", "same-site"), try, 403},
-		{"a try from elsewhere with an old browser", "POST", "/explain", "localhost", with("Origin", "https://evil.example"), try, 403},
+		{"a try from elsewhere with an old browser", "POST", "/explain", "localhost",
+			with("Origin", "https://evil.example"), try, 403},
 		{"a try from nowhere", "POST", "/explain", "localhost", with("Origin", "null"), try, 403},
 		{"a form", "POST", "/explain", "localhost", header{"Content-Type": "text/plain"}, try, 415},
 		{"a try by GET", "GET", "/explain", "localhost", nil, "", 405},
@@ -98,7 +107,8 @@ func TestAnswers(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		s.page.ServeHTTP(w, r)
-		if w.Code != c.want || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Content-Security-Policy") == "" {
+		if w.Code != c.want || w.Header().Get("Cache-Control") != "no-store" ||
+			w.Header().Get("Content-Security-Policy") == "" {
 			t.Errorf("%s: %d, want %d: %s", c.name, w.Code, c.want, w.Body)
 		}
 	}

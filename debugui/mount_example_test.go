@@ -39,9 +39,10 @@ func Example_mount() {
 	mux.Handle("/debug/router/", page)
 	srv := httptest.NewServer(mux) // on loopback
 	defer srv.Close()
-	err = r.Do(context.Background(), router.Prompt{Text: "hello"}, func(context.Context, *router.Lease) (router.Outcome, error) {
-		return router.Outcome{Status: 200}, nil
-	})
+	err = r.Do(context.Background(), router.Prompt{Text: "hello"},
+		func(context.Context, *router.Lease) (router.Outcome, error) {
+			return router.Outcome{Status: 200}, nil
+		})
 	if err != nil {
 		panic(err)
 	}

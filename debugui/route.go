@@ -148,7 +148,8 @@ func (r *route) routed(i router.RouteInfo) {
 	looking := r.page.open(now)
 	d := &i.Decision
 	e := decision{
-		at: now, reason: observe.Reason(d.Reason), spill: observe.Spill(d.Reason), cached: d.Cached, length: d.Length, unit: d.Unit,
+		at: now, reason: observe.Reason(d.Reason), spill: observe.Spill(d.Reason), cached: d.Cached, length: d.Length,
+		unit: d.Unit,
 		load: d.Target.Load, attempt: i.Attempt, took: i.Took, key: keyOf(d.Memo), model: r.page.models.Get(d.Prompt.Model),
 	}
 	if m, ok := d.Memo.(*memo); ok {
@@ -246,7 +247,8 @@ func keyOf(memo any) any {
 
 func (r *route) noTarget(ctx context.Context, p router.Prompt, err error) {
 	now := time.Now()
-	e := decision{at: now, reason: "no_target_" + observe.NoTarget(err), model: r.page.models.Get(p.Model), stage: "no_target"}
+	e := decision{at: now, reason: "no_target_" + observe.NoTarget(err), model: r.page.models.Get(p.Model),
+		stage: "no_target"}
 	e.length, e.unit = p.Length()
 	if r.page.open(now) {
 		if r.page.cfg.ShowPrompts {
@@ -343,5 +345,6 @@ func legible(s string) string {
 }
 
 var turns = map[byte]string{
-	'd': "tool", 's': "system", 'v': "developer", 'u': "user", 'a': "assistant", 't': "result", 'f': "function", 'i': "media",
+	'd': "tool", 's': "system", 'v': "developer", 'u': "user", 'a': "assistant", 't': "result", 'f': "function",
+	'i': "media",
 }

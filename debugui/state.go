@@ -161,7 +161,8 @@ func (p *Page) list(s *state, name string) (chosen *route) {
 func (r *route) fill(s *state, now time.Time, show, find string) {
 	watched, model := r.sources()
 	s.Route, s.Strategy, s.Model = r.name, watched.Strategy, model
-	s.CanTry, s.HasView, s.HasIndex, s.HasWarm = watched.Router != nil, watched.View != nil, watched.Index != nil, watched.Warmed != nil
+	s.CanTry, s.HasView, s.HasIndex, s.HasWarm = watched.Router != nil, watched.View != nil, watched.Index != nil,
+		watched.Warmed != nil
 	// Without the route's lock: it is the caller's code.
 	var members []loadview.Status
 	if watched.View != nil {
@@ -197,8 +198,9 @@ func member(m *loadview.Status) targetState {
 	t := &m.Target
 	v := targetState{
 		ID: shown(t.ID), id: t.ID, State: t.State.String(), ReadyMS: m.ReadyIn.Milliseconds(), Failures: m.Failures,
-		Weight: t.Weight, Known: t.Load.Known, InFlight: t.Load.InFlight, Queued: t.Load.Queued, QueuedMS: -1, Prefill: t.Load.Prefill,
-		Share: -1, Series: []int{}, BySize: [][2]int{},
+		Weight: t.Weight, Known: t.Load.Known, InFlight: t.Load.InFlight, Queued: t.Load.Queued, QueuedMS: -1,
+		Prefill: t.Load.Prefill,
+		Share:   -1, Series: []int{}, BySize: [][2]int{},
 	}
 	if !(v.Weight > 0) { // NaN has no JSON
 		v.Weight = 1

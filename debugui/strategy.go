@@ -37,7 +37,8 @@ func candidates(cs []router.Candidate, chosen string, most int) []candidate {
 			continue
 		}
 		k := candidate{
-			Target: shown(c.Target.ID), State: c.Target.State.String(), Cached: c.Cached, Length: c.Length, Unit: c.Unit.String(),
+			Target: shown(c.Target.ID), State: c.Target.State.String(), Cached: c.Cached, Length: c.Length,
+			Unit:   c.Unit.String(),
 			Reason: observe.Reason(c.Reason), Known: c.Target.Load.Known, InFlight: c.Target.Load.InFlight,
 			Queued: c.Target.Load.Queued, Prefill: c.Target.Load.Prefill, Chosen: is,
 		}
@@ -92,7 +93,9 @@ func (e *explained) Pick(ctx context.Context, p router.Prompt, targets []router.
 	return e.PickPrepared(ctx, p, targets, nil)
 }
 
-func (e *explained) PickPrepared(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+func (e *explained) PickPrepared(
+	ctx context.Context, p router.Prompt, targets []router.Target, prepared any,
+) (router.Decision, error) {
 	pick := e.Strategy.Pick
 	if x, ok := e.Strategy.(router.Preparer); ok {
 		pick = func(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
@@ -148,7 +151,9 @@ func (e *explained) Record(d router.Decision, o router.Outcome) {
 }
 
 // Explain is the strategy's own.
-func (e *explained) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (e *explained) Explain(
+	ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate,
+) []router.Candidate {
 	return e.explain.Explain(ctx, p, targets, dst)
 }
 

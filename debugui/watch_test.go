@@ -66,7 +66,8 @@ func TestViewTrace(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff("atripped aready adraining bjoined http://x:y@c/d?eleft dforgot escrape escrape", strings.Join(next, " ")); d != "" {
+	if d := cmp.Diff("atripped aready adraining bjoined http://x:y@c/d?eleft dforgot escrape escrape",
+		strings.Join(next, " ")); d != "" {
 		t.Error(d)
 	}
 }
@@ -110,7 +111,8 @@ func TestSources(t *testing.T) {
 	if v.CanTry || v.HasView || v.HasIndex || v.HasWarmed || v.Totals.Finished != 1 || v.Decisions[0].Stage != "untold" {
 		t.Errorf("%+v", v)
 	}
-	streams := []debugui.Stream{{Target: "a", State: "live", Trusted: true, Messages: 5, Gaps: 1, Replays: 2, Malformed: 3, Overflows: 4}}
+	streams := []debugui.Stream{{Target: "a", State: "live", Trusted: true, Messages: 5, Gaps: 1, Replays: 2,
+		Malformed: 3, Overflows: 4}}
 	err = page.Watch(debugui.Route{
 		Name: "full", Router: r, View: view, Index: oneIndex{}, Streams: func() []debugui.Stream { return streams },
 		Warmed: func(ids []string, n []int) []int { return append(n[:0], 7, 8)[:len(ids)] },
@@ -123,7 +125,8 @@ func TestSources(t *testing.T) {
 	if !v.CanTry || !v.HasView || !v.HasIndex || !v.HasWarmed || v.Route != "full" || len(v.Targets) != 2 {
 		t.Fatalf("%+v", v)
 	}
-	if a, b := v.Targets[0], v.Targets[1]; a.Blocks != 12 || !a.Trusted || a.Weight != 1 || a.Warmed != 7 || b.Blocks != 0 || b.Trusted || b.Weight != 2 || b.Warmed != 8 {
+	if a, b := v.Targets[0], v.Targets[1]; a.Blocks != 12 || !a.Trusted || a.Weight != 1 || a.Warmed != 7 ||
+		b.Blocks != 0 || b.Trusted || b.Weight != 2 || b.Warmed != 8 {
 		t.Errorf("%+v", v.Targets)
 	}
 	if d := cmp.Diff(streams, v.Streams); d != "" {

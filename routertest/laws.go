@@ -46,7 +46,8 @@ func (k *kit) noTarget() {
 	for _, p := range k.prompts {
 		var fleets [][]router.Target
 		fleets = append(fleets, nil, []router.Target{}, k.fleet(rng, 1, idle), k.fleet(rng, 1, unknown))
-		for _, state := range []router.State{router.Unhealthy, router.Cooling, router.Tripped, router.Draining, router.Full, 200} {
+		for _, state := range []router.State{router.Unhealthy, router.Cooling, router.Tripped, router.Draining,
+			router.Full, 200} {
 			for _, n := range []int{1, 3} {
 				none := k.fleet(rng, n, idle)
 				for i := range none {
@@ -193,7 +194,8 @@ func (k *kit) notKept() {
 
 func scribble(ts []router.Target) {
 	for i := range ts {
-		ts[i] = router.Target{ID: "scribbled", Weight: 1e9, State: router.Draining, Load: router.Load{Known: true, InFlight: 1e6}}
+		ts[i] = router.Target{ID: "scribbled", Weight: 1e9, State: router.Draining,
+			Load: router.Load{Known: true, InFlight: 1e6}}
 	}
 }
 

@@ -61,7 +61,9 @@ type oneTarget struct {
 	target router.Target
 }
 
-func (f oneTarget) Choose(_ context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (f oneTarget) Choose(
+	_ context.Context, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	d, err := pick([]router.Target{f.target})
 	if err != nil {
 		return router.Decision{}, nil, err

@@ -41,7 +41,8 @@ func TestNewLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := l.Decision(); got.Target.ID != "a" || got.Cached != 3 || got.Reason != router.ReasonWarm || got.Memo != 7 || l.Attempt() != 1 {
+	if got := l.Decision(); got.Target.ID != "a" || got.Cached != 3 || got.Reason != router.ReasonWarm ||
+		got.Memo != 7 || l.Attempt() != 1 {
 		t.Errorf("%+v", got)
 	}
 	if _, settled := l.Outcome(); settled || l.SawToken() {

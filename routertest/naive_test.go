@@ -194,7 +194,9 @@ func (n *naive) Prepare(context.Context, router.Prompt) any {
 	return nil
 }
 
-func (n *naive) PickPrepared(ctx context.Context, p router.Prompt, ts []router.Target, prepared any) (router.Decision, error) {
+func (n *naive) PickPrepared(
+	ctx context.Context, p router.Prompt, ts []router.Target, prepared any,
+) (router.Decision, error) {
 	if prepared != nil && len(ts) > 1 {
 		ts = ts[:len(ts)-1]
 	}
@@ -242,7 +244,9 @@ func (n *naive) Record(d router.Decision, o router.Outcome) {
 	}
 }
 
-func (n *naive) Explain(_ context.Context, p router.Prompt, ts []router.Target, dst []router.Candidate) []router.Candidate {
+func (n *naive) Explain(
+	_ context.Context, p router.Prompt, ts []router.Target, dst []router.Candidate,
+) []router.Candidate {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.bug == drawsToExplain {

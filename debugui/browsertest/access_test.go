@@ -68,18 +68,21 @@ func TestAccess(t *testing.T) {
 			if n.Role.Value == "columnheader" {
 				headers[n.Name.Value] = true
 			}
-			if n.Role.Value == "button" && strings.HasPrefix(n.Name.Value, "Candidates of the decision") && n.property("expanded") != false {
+			if n.Role.Value == "button" && strings.HasPrefix(n.Name.Value, "Candidates of the decision") &&
+				n.property("expanded") != false {
 				t.Errorf("%q does not say that it is closed: %v", n.Name.Value, n.property("expanded"))
 			}
 		}
 		for role, least := range map[string]int{
-			"main": 1, "banner": 1, "heading": 7, "table": 4, "columnheader": 20, "rowheader": 9, "status": 2, "region": 10, "button": 6, "searchbox": 1, "combobox": 2,
+			"main": 1, "banner": 1, "heading": 7, "table": 4, "columnheader": 20, "rowheader": 9, "status": 2, "region": 10,
+			"button": 6, "searchbox": 1, "combobox": 2,
 		} {
 			if roles[role] < least {
 				t.Errorf("%d of role %s, want %d or more", roles[role], role, least)
 			}
 		}
-		for _, h := range []string{"Target", "State", "In flight", "Queued", "Cached share", "Reason", "Outcome", "Why", "Gaps"} {
+		for _, h := range []string{"Target", "State", "In flight", "Queued", "Cached share", "Reason", "Outcome", "Why",
+			"Gaps"} {
 			if !headers[h] {
 				t.Errorf("no column header %q in %v", h, headers)
 			}
@@ -165,12 +168,14 @@ func keyboard(t *testing.T, f *fleet, p *tab) {
 	p.press("Enter", 13, false)
 	p.wait("the candidates", `document.activeElement.getAttribute("aria-expanded") === "true" && document.querySelectorAll("#decisions tr.more tbody tr").length === 3`)
 	p.wait("one that was taken", `document.querySelectorAll("#decisions tr.more tr.picked").length === 1`)
-	p.wait("the prompt, which is switched on", `document.querySelector("#decisions tr.more pre").textContent.includes("[user]")`)
+	p.wait("the prompt, which is switched on",
+		`document.querySelector("#decisions tr.more pre").textContent.includes("[user]")`)
 	p.shoot("why")
 	p.wait("that prompts are shown", `document.querySelector("#privacy").textContent === "Prompts are shown on this page"`)
 	// New decisions do not take the focus or the row away.
 	var before, after int
-	p.eval(`tile("Picks a second") >= 0 ? document.querySelectorAll("#decisions > tbody > tr:not(.more)").length : 0`, &before)
+	p.eval(`tile("Picks a second") >= 0 ? document.querySelectorAll("#decisions > tbody > tr:not(.more)").length : 0`,
+		&before)
 	f.chats(2, 1, "later")
 	p.wait("that they are held", `!document.querySelector("#held").hidden`)
 	p.eval(`document.querySelectorAll("#decisions > tbody > tr:not(.more)").length`, &after)

@@ -67,8 +67,10 @@ func startBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server",
+	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run",
+		"--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+		"--no-proxy-server",
 		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost", "--hide-scrollbars",
 		"--user-data-dir="+filepath.Join(dir, "profile"), "--remote-debugging-pipe", "about:blank")
 	cmd.ExtraFiles = []*os.File{toChild, fromChild} // its 3 and 4
@@ -190,7 +192,8 @@ func (b *browser) open(t *testing.T, url string) *tab {
 	if err := b.call("", "Target.createTarget", map[string]any{"url": "about:blank"}, &made); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.call("", "Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &joined); err != nil {
+	if err := b.call("", "Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true},
+		&joined); err != nil {
 		t.Fatal(err)
 	}
 	p := &tab{t: t, b: b, session: joined.SessionID}
@@ -300,7 +303,8 @@ func (p *tab) press(key string, code int, shift bool) {
 // look sets the size, and light or dark.
 func (p *tab) look(width, height int, scheme string) {
 	p.t.Helper()
-	p.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	p.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1,
+		"mobile": false}, nil)
 	p.do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
 		{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"},
 	}}, nil)

@@ -72,7 +72,8 @@ func startFleet(t *testing.T, n int, cfg debugui.Config) *fleet {
 		wg.Wait()
 	})
 	for range n {
-		s, err := vllmtest.New(vllmtest.Config{Model: model, TimeScale: 0.2, ReplyTokens: 40, Events: &vllmtest.Events{NoReplay: true}})
+		s, err := vllmtest.New(vllmtest.Config{Model: model, TimeScale: 0.2, ReplyTokens: 40,
+			Events: &vllmtest.Events{NoReplay: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +112,8 @@ func startFleet(t *testing.T, n int, cfg debugui.Config) *fleet {
 		return out
 	}
 	if err := f.page.Watch(debugui.Route{
-		Name: model, Strategy: cacheaware.Name, Router: f.router, View: view, Index: f.index, Streams: streams, Warmed: recorded.Warmed,
+		Name: model, Strategy: cacheaware.Name, Router: f.router, View: view, Index: f.index, Streams: streams,
+		Warmed: recorded.Warmed,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,8 @@ func (f *fleet) ask(b []byte) (string, error) {
 	}
 	var answer string
 	err = f.router.Do(context.Background(), p, func(ctx context.Context, l *router.Lease) (o router.Outcome, err error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.Decision().Target.ID+"/v1/chat/completions", bytes.NewReader(b))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.Decision().Target.ID+"/v1/chat/completions",
+			bytes.NewReader(b))
 		if err != nil {
 			return o, err
 		}
@@ -233,7 +236,8 @@ func (f *fleet) burst(subject string, n int) {
 // direct sends a request past the router, which makes the replica publish new blocks.
 func (f *fleet) direct(s *vllmtest.Server, subject string) {
 	f.t.Helper()
-	resp, err := s.Client().Post(s.URL+"/v1/chat/completions", "application/json", bytes.NewReader(body(turn{"user", text(subject, 800)})))
+	resp, err := s.Client().Post(s.URL+"/v1/chat/completions", "application/json",
+		bytes.NewReader(body(turn{"user", text(subject, 800)})))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -45,7 +45,8 @@ func ok(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }
 
 // proxy is a reverse_proxy of a bare policy with more lines.
 func proxy(addrs string, lines ...string) string {
-	return "reverse_proxy " + addrs + " {\n" + strings.Join(append([]string{"lb_policy warmroute round_robin"}, lines...), "\n") + "\n}"
+	return "reverse_proxy " + addrs + " {\n" + strings.Join(append([]string{"lb_policy warmroute round_robin"},
+		lines...), "\n") + "\n}"
 }
 
 // TestInProcess is all of the scenarios under the race detector; TestCaddy holds the
@@ -234,7 +235,8 @@ func offer(addrs ...string) {
 }
 
 func (source) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{ID: "http.reverse_proxy.upstreams.of_the_tests", New: func() caddy.Module { return new(source) }}
+	return caddy.ModuleInfo{ID: "http.reverse_proxy.upstreams.of_the_tests",
+		New: func() caddy.Module { return new(source) }}
 }
 
 func (source) UnmarshalCaddyfile(*caddyfile.Dispenser) error { return nil }
@@ -336,7 +338,8 @@ func TestActiveHealth(t *testing.T) {
 		ok(w, r)
 	})
 	good := serve(t, ok)
-	h := start(t, proxy(sick.addr+" "+good.addr, "header_down X-Upstream {rp.upstream.hostport}", "health_uri /health", "health_interval 10ms"))
+	h := start(t, proxy(sick.addr+" "+good.addr, "header_down X-Upstream {rp.upstream.hostport}", "health_uri /health",
+		"health_interval 10ms"))
 	goes := func() (to string) {
 		a := h.ask(context.Background(), []byte("{}"), nil)
 		if a.status != http.StatusOK {

@@ -99,7 +99,8 @@ func TestBrokenBody(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n%s", strings.Repeat("x", 2000))
+				fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n%s",
+					strings.Repeat("x", 2000))
 				c.(*net.UnixConn).CloseWrite()
 				if i%2 == 0 {
 					said, _ := io.ReadAll(c)
@@ -109,7 +110,8 @@ func TestBrokenBody(t *testing.T) {
 				}
 				c.Close()
 				// A chunked one, without a length known in advance.
-				req, err := http.NewRequest(http.MethodPost, "http://localhost/", struct{ io.Reader }{bytes.NewReader(make([]byte, 9000))})
+				req, err := http.NewRequest(http.MethodPost, "http://localhost/",
+					struct{ io.Reader }{bytes.NewReader(make([]byte, 9000))})
 				if err != nil {
 					t.Fatal(err)
 				}

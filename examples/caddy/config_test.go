@@ -122,7 +122,8 @@ func TestStrategies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := start(t, "reverse_proxy "+addrs+" {\nlb_policy warmroute {\nstrategy "+name+" {\n"+option+"\n}\nweight "+rs[0].Addr()+" 2\n}\n}")
 			for range 4 {
-				if a := h.ask(context.Background(), body(true, 3, message{"user", "hello"}), nil); a.status != http.StatusOK || a.err != nil {
+				if a := h.ask(context.Background(), body(true, 3, message{"user", "hello"}), nil); a.status != http.StatusOK ||
+					a.err != nil {
 					t.Errorf("%+v", a)
 				}
 			}

@@ -32,7 +32,9 @@ type counts struct {
 }
 
 // Choose offers the pool of the exchange in ctx.
-func (f *fleet) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (f *fleet) Choose(
+	ctx context.Context, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	x, ok := ctx.Value(exchangeKey{}).(*exchange)
 	if !ok {
 		return router.Decision{}, nil, &router.NoTargetError{}

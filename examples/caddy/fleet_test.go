@@ -52,33 +52,34 @@ func TestFleetCounts(t *testing.T) {
 			}
 			x := &exchange{policy: &Policy{}, pool: pool}
 			length, unit := rng.IntN(1000), router.Unit(rng.IntN(2))
-			d, fl, err := f.Choose(context.WithValue(context.Background(), exchangeKey{}, x), func(ts []router.Target) (router.Decision, error) {
-				seen := map[string]bool{}
-				for _, got := range ts {
-					if seen[got.ID] {
-						t.Fatalf("%s is offered twice", got.ID)
-					}
-					seen[got.ID] = true
-					want := router.Load{Known: true}
-					for _, s := range all {
-						if s.id == got.ID && !s.done {
-							want.InFlight++
+			d, fl, err := f.Choose(context.WithValue(context.Background(), exchangeKey{}, x),
+				func(ts []router.Target) (router.Decision, error) {
+					seen := map[string]bool{}
+					for _, got := range ts {
+						if seen[got.ID] {
+							t.Fatalf("%s is offered twice", got.ID)
 						}
-						if s.id == got.ID && !s.first {
-							want.Prefill += s.prefill
+						seen[got.ID] = true
+						want := router.Load{Known: true}
+						for _, s := range all {
+							if s.id == got.ID && !s.done {
+								want.InFlight++
+							}
+							if s.id == got.ID && !s.first {
+								want.Prefill += s.prefill
+							}
+						}
+						if got.Load != want || got.Ref.(*reverseproxy.Upstream).Dial != got.ID {
+							t.Fatalf("seed %d: %+v, want %+v", seed, got, want)
 						}
 					}
-					if got.Load != want || got.Ref.(*reverseproxy.Upstream).Dial != got.ID {
-						t.Fatalf("seed %d: %+v, want %+v", seed, got, want)
+					for _, u := range pool {
+						if !seen[u.Dial] {
+							t.Fatalf("%s is not offered", u.Dial)
+						}
 					}
-				}
-				for _, u := range pool {
-					if !seen[u.Dial] {
-						t.Fatalf("%s is not offered", u.Dial)
-					}
-				}
-				return router.Decision{Target: ts[rng.IntN(len(ts))], Length: length, Cached: length / 3, Unit: unit}, nil
-			})
+					return router.Decision{Target: ts[rng.IntN(len(ts))], Length: length, Cached: length / 3, Unit: unit}, nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,9 +106,10 @@ func TestFleetForgets(t *testing.T) {
 	f := &fleet{}
 	choose := func(id string) router.Flight {
 		x := &exchange{policy: &Policy{}, pool: reverseproxy.UpstreamPool{upstream(id)}}
-		_, fl, err := f.Choose(context.WithValue(context.Background(), exchangeKey{}, x), func(ts []router.Target) (router.Decision, error) {
-			return router.Decision{Target: ts[0]}, nil
-		})
+		_, fl, err := f.Choose(context.WithValue(context.Background(), exchangeKey{}, x),
+			func(ts []router.Target) (router.Decision, error) {
+				return router.Decision{Target: ts[0]}, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +140,10 @@ func TestFleetRefuses(t *testing.T) {
 		t.Errorf("without an exchange: %v", err)
 	}
 	mine := errors.New("mine")
-	if _, _, err := f.Choose(ctx, func([]router.Target) (router.Decision, error) { return router.Decision{}, mine }); err != mine {
+	if _, _, err := f.Choose(ctx, func([]router.Target) (router.Decision, error) {
+		return router.Decision{},
+			mine
+	}); err != mine {
 		t.Errorf("%v", err)
 	}
 	if _, _, err := f.Choose(ctx, func([]router.Target) (router.Decision, error) {

@@ -111,7 +111,8 @@ func conversations(t *testing.T, h *host, rs []*vllmtest.Server) {
 	if cached*2 < prompt {
 		t.Errorf("%d of %d tokens were cached", cached, prompt)
 	}
-	if s := h.idle(t); s.Finished != finished || s.Failed+s.Canceled+s.Unread+s.NoTarget != 0 || s.CachedBytes*2 < s.LengthBytes {
+	if s := h.idle(t); s.Finished != finished || s.Failed+s.Canceled+s.Unread+s.NoTarget != 0 ||
+		s.CachedBytes*2 < s.LengthBytes {
 		t.Errorf("%+v, the replicas finished %d", s, finished)
 	}
 }

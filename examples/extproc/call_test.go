@@ -135,7 +135,8 @@ func named(t *testing.T, m *extproc.ProcessingResponse) []string {
 		t.Errorf("the header names %q, the metadata %q", header, value)
 	}
 	if header == "" {
-		if diff := cmp.Diff([]string{"x-gateway-destination-endpoint"}, r.GetHeaderMutation().GetRemoveHeaders()); diff != "" {
+		if diff := cmp.Diff([]string{"x-gateway-destination-endpoint"},
+			r.GetHeaderMutation().GetRemoveHeaders()); diff != "" {
 			t.Errorf("a client's own endpoint passes: %s", diff)
 		}
 		return nil

@@ -18,7 +18,8 @@ import (
 
 func TestEndings(t *testing.T) {
 	via := func(i int, names []string, attempts int) map[string]any {
-		return map[string]any{"upstream.address": names[i], "upstream.request_attempt_count": attempts, "response.code_details": "via_upstream"}
+		return map[string]any{"upstream.address": names[i], "upstream.request_attempt_count": attempts,
+			"response.code_details": "via_upstream"}
 	}
 	own := func(details string) map[string]any { return map[string]any{"response.code_details": details} }
 	for _, tt := range []struct {
@@ -38,12 +39,15 @@ func TestEndings(t *testing.T) {
 		}, []string{"0 finished"}},
 		{"a 500", func(c *call, n []string) { c.ask(respHeaders(500, false, via(0, n, 1))) }, []string{"0 failed"}},
 		{"a 400", func(c *call, n []string) { c.ask(respHeaders(400, false, via(0, n, 1))) }, []string{"0 failed"}},
-		{"the second served", func(c *call, n []string) { c.ask(respHeaders(204, true, via(1, n, 2))) }, []string{"0 failed", "1 finished"}},
-		{"the third served", func(c *call, n []string) { c.ask(respHeaders(204, true, via(2, n, 3))) }, []string{"0 failed", "1 failed", "2 finished"}},
+		{"the second served", func(c *call, n []string) { c.ask(respHeaders(204, true, via(1, n, 2))) },
+			[]string{"0 failed", "1 finished"}},
+		{"the third served", func(c *call, n []string) { c.ask(respHeaders(204, true, via(2, n, 3))) },
+			[]string{"0 failed", "1 failed", "2 finished"}},
 		{"the third served, nobody counted", func(c *call, n []string) {
 			c.ask(with(respHeaders(204, true, nil), "envoy.lb", "x-gateway-destination-endpoint-served", n[2]))
 		}, []string{"0 failed", "1 failed", "2 finished"}},
-		{"the first was passed over", func(c *call, n []string) { c.ask(respHeaders(204, true, via(1, n, 1))) }, []string{"0 not sent", "1 finished"}},
+		{"the first was passed over", func(c *call, n []string) { c.ask(respHeaders(204, true, via(1, n, 1))) },
+			[]string{"0 not sent", "1 finished"}},
 		{"an unknown one served", func(c *call, n []string) {
 			c.ask(respHeaders(204, true, via(0, []string{"10.9.9.9:1"}, 2)))
 		}, []string{"0 failed"}},
@@ -53,7 +57,10 @@ func TestEndings(t *testing.T) {
 		{"Envoy's own limit", func(c *call, n []string) {
 			c.ask(respHeaders(503, false, own("upstream_reset_before_response_started{overflow}")))
 		}, []string{"0 not sent"}},
-		{"Envoy's own reply", func(c *call, n []string) { c.ask(respHeaders(408, false, own("request_overall_timeout"))) }, []string{"0 canceled"}},
+		{"Envoy's own reply", func(c *call, n []string) {
+			c.ask(respHeaders(408, false,
+				own("request_overall_timeout")))
+		}, []string{"0 canceled"}},
 		{"gone before the reply", func(c *call, n []string) { c.cancel() }, []string{"0 canceled"}},
 		{"gone within the reply", func(c *call, n []string) {
 			c.ask(respHeaders(200, false, via(0, n, 1)))
@@ -94,7 +101,8 @@ func TestLearned(t *testing.T) {
 	if first() != 0 {
 		t.Error("the header counts as the first token")
 	}
-	c.ask(respBody("data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Good \"}}]}\n\n", false))
+	c.ask(respBody("data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Good \"}}]}\n\n",
+		false))
 	if first() != 1 {
 		t.Error("the first piece is not the first token")
 	}
@@ -145,7 +153,8 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"-listen", "127.0.0.1:0", "-target", "127.0.0.1:1=2", "-target", "[::1]:1", "-scrape", "1h"})
+		ended <- run(ctx, []string{"-listen", "127.0.0.1:0", "-target", "127.0.0.1:1=2", "-target", "[::1]:1", "-scrape",
+			"1h"})
 	}()
 	cancel()
 	select {
@@ -160,7 +169,8 @@ func TestRun(t *testing.T) {
 
 func TestNewNamesFields(t *testing.T) {
 	_, err := New(Config{Endpoints: -1, MaxLoad: -1, RetryAfter: -1, MaxBody: -1, MaxBodies: -1, MaxStreams: -1})
-	for _, f := range []string{"Strategy", "Fleet", "Endpoints", "MaxLoad", "RetryAfter", "MaxBody ", "MaxBodies", "MaxStreams"} {
+	for _, f := range []string{"Strategy", "Fleet", "Endpoints", "MaxLoad", "RetryAfter", "MaxBody ", "MaxBodies",
+		"MaxStreams"} {
 		if err == nil || !strings.Contains(err.Error(), f) {
 			t.Errorf("%s is not named: %v", f, err)
 		}
@@ -182,8 +192,10 @@ func FuzzExchange(f *testing.F) {
 	}
 	small := `{"prompt":"x"}`
 	f.Add(pack(reqHeaders(false), reqBody(small, true), respHeaders(200, false, nil), respBody("{}", true)))
-	f.Add(pack(reqHeaders(false), respHeaders(503, false, map[string]any{"response.code_details": "upstream_x"}), reqBody(small, true)))
-	f.Add(pack(reqHeaders(true), reqHeaders(false), respHeaders(200, true, map[string]any{"upstream.address": four[1]}), respHeaders(200, true, nil)))
+	f.Add(pack(reqHeaders(false), respHeaders(503, false, map[string]any{"response.code_details": "upstream_x"}),
+		reqBody(small, true)))
+	f.Add(pack(reqHeaders(true), reqHeaders(false),
+		respHeaders(200, true, map[string]any{"upstream.address": four[1]}), respHeaders(200, true, nil)))
 	f.Add(pack(with(reqHeaders(true), "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", four[1])))
 	m := reqHeaders(false)
 	m.ProtocolConfig = &extproc.ProtocolConfiguration{RequestBodyMode: filter.ProcessingMode_FULL_DUPLEX_STREAMED}

@@ -68,10 +68,12 @@ func conversations(t *testing.T, c *http.Client, s *service, n, turns int) (stay
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			ms := []message{{"system", fmt.Sprintf("You are assistant %d. %s", i, strings.Repeat(fmt.Sprintf("Rule %d. ", i), 100))}}
+			ms := []message{{"system", fmt.Sprintf("You are assistant %d. %s", i,
+				strings.Repeat(fmt.Sprintf("Rule %d. ", i), 100))}}
 			for turn := range turns {
 				ms = append(ms, user(fmt.Sprintf("Question %d?", turn)))
-				status, _, body, err := chat(t.Context(), c, ask(true, 20, ms...), http.Header{"X-Session-Id": {fmt.Sprint(i)}}, nil)
+				status, _, body, err := chat(t.Context(), c, ask(true, 20, ms...), http.Header{"X-Session-Id": {fmt.Sprint(i)}},
+					nil)
 				if status != 200 || err != nil {
 					t.Errorf("status %d, %v", status, err)
 					return
@@ -120,7 +122,8 @@ func TestEnvoy(t *testing.T) {
 			t.Fatalf("%d requests ended, want 1", len(done))
 		}
 		e := done[0]
-		if e.Stage != router.Finished || e.Status != 200 || e.OutputTokens != 40 || e.PromptTokens == 0 || !strings.Contains(e.Reply, text) || text == "" {
+		if e.Stage != router.Finished || e.Status != 200 || e.OutputTokens != 40 || e.PromptTokens == 0 ||
+			!strings.Contains(e.Reply, text) || text == "" {
 			t.Errorf("learned %+v of the reply %q", e.Outcome, text)
 		}
 		if begun == 0 {
@@ -159,13 +162,15 @@ func TestEnvoy(t *testing.T) {
 				t.Errorf("above %s: status %d, %v: %.200s", name, status, err, body)
 			}
 		}
-		if status, _, _, err := chat(t.Context(), c, ask(false, 1, user(strings.Repeat("x", limit/4))), nil, nil); status != 200 || err != nil {
+		if status, _, _, err := chat(t.Context(), c, ask(false, 1, user(strings.Repeat("x", limit/4))), nil,
+			nil); status != 200 || err != nil {
 			t.Errorf("below both: status %d, %v", status, err)
 		}
 		s.idle(t)
 	})
 	t.Run("a client's own endpoint", func(t *testing.T) {
-		status, _, _, err := chat(t.Context(), c, ask(false, 1, user("x")), http.Header{"X-Gateway-Destination-Endpoint": {"127.0.0.1:1"}}, nil)
+		status, _, _, err := chat(t.Context(), c, ask(false, 1, user("x")),
+			http.Header{"X-Gateway-Destination-Endpoint": {"127.0.0.1:1"}}, nil)
 		if status != 200 || err != nil {
 			t.Errorf("status %d, %v", status, err)
 		}
@@ -257,7 +262,8 @@ func kill(t *testing.T, c *http.Client, s *service, rs []*vllmtest.Server, ids [
 					<-dead // the last ten of each come after
 				}
 				stream := i%2 == 0
-				status, _, body, err := chat(t.Context(), c, ask(stream, 60, user(fmt.Sprintf("worker %d, question %d", i, n))), nil, nil)
+				status, _, body, err := chat(t.Context(), c, ask(stream, 60, user(fmt.Sprintf("worker %d, question %d", i, n))),
+					nil, nil)
 				switch {
 				case status == 200 && err == nil && (!stream || strings.HasSuffix(body, "[DONE]\n\n")):
 					good.Add(1)

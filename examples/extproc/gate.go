@@ -28,7 +28,9 @@ type hint struct {
 type hintKey struct{}
 
 // Choose is that of a router.Fleet.
-func (g gate) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (g gate) Choose(
+	ctx context.Context, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	h, _ := ctx.Value(hintKey{}).(*hint)
 	if h == nil {
 		return g.Fleet.Choose(ctx, pick)

@@ -55,10 +55,12 @@ func run(ctx context.Context, args []string) error {
 		members = append(members, m)
 		return err
 	})
-	fs.IntVar(&cfg.Endpoints, "endpoints", DefaultEndpoints, "endpoints named for a request and its retries; 1 for an ORIGINAL_DST cluster")
+	fs.IntVar(&cfg.Endpoints, "endpoints", DefaultEndpoints,
+		"endpoints named for a request and its retries; 1 for an ORIGINAL_DST cluster")
 	fs.IntVar(&cfg.MaxLoad, "max-load", 0, "requests at a replica from which on it is full; all full: 429 (0: never)")
 	fs.DurationVar(&cfg.RetryAfter, "retry-after", DefaultRetryAfter, "the Retry-After of a 429")
-	fs.BoolVar(&cfg.PassOn, "pass-on", false, "if no replica is ready, let Envoy's cluster choose instead of answering 503")
+	fs.BoolVar(&cfg.PassOn, "pass-on", false,
+		"if no replica is ready, let Envoy's cluster choose instead of answering 503")
 	fs.BoolVar(&cfg.Options.FailOpen, "fail-open", false, "if no replica is ready, choose among all instead")
 	fs.IntVar(&cfg.MaxBody, "max-body", DefaultMaxBody, "most `bytes` of one request body")
 	if err := fs.Parse(args); err != nil {

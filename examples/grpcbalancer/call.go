@@ -62,11 +62,13 @@ func (b *Balancer) newCall(ctx context.Context, method string, request any) *cal
 	return &call{prompt: p}
 }
 
-func (b *Balancer) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (b *Balancer) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(context.WithValue(ctx, callKey{}, b.newCall(ctx, method, req)), method, req, reply, cc, opts...)
 }
 
-func (b *Balancer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (b *Balancer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return open(context.WithValue(ctx, callKey{}, b.newCall(ctx, method, nil)), desc, cc, method, opts...)
 }
 

@@ -92,20 +92,22 @@ func (s *server) chat(ctx context.Context, body string) (*wrapperspb.StringValue
 var desc = grpc.ServiceDesc{
 	ServiceName: "llm.Engine",
 	HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{MethodName: "Chat", Handler: func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	Methods: []grpc.MethodDesc{{MethodName: "Chat", Handler: func(srv any, ctx context.Context, dec func(any) error,
+		_ grpc.UnaryServerInterceptor) (any, error) {
 		in := new(wrapperspb.StringValue)
 		if err := dec(in); err != nil {
 			return nil, err
 		}
 		return srv.(*server).chat(ctx, in.Value)
 	}}},
-	Streams: []grpc.StreamDesc{{StreamName: "ChatStream", ServerStreams: true, Handler: func(srv any, st grpc.ServerStream) error {
-		in := new(wrapperspb.StringValue)
-		if err := st.RecvMsg(in); err != nil {
-			return err
-		}
-		return srv.(*server).lines(st.Context(), in.Value, func(l string) error { return st.SendMsg(wrapperspb.String(l)) })
-	}}},
+	Streams: []grpc.StreamDesc{{StreamName: "ChatStream", ServerStreams: true,
+		Handler: func(srv any, st grpc.ServerStream) error {
+			in := new(wrapperspb.StringValue)
+			if err := st.RecvMsg(in); err != nil {
+				return err
+			}
+			return srv.(*server).lines(st.Context(), in.Value, func(l string) error { return st.SendMsg(wrapperspb.String(l)) })
+		}}},
 }
 
 // start serves on the server's address, again after stop.
@@ -170,7 +172,8 @@ func newHost(t testing.TB, n int, cfg vllmtest.Config, m mode) *host {
 	h.resolver.InitialState(h.addresses(n))
 
 	var err error
-	if h.fleet, err = loadview.New(loadview.Config{CoolBase: 50 * time.Millisecond, CoolMax: 200 * time.Millisecond}); err != nil {
+	if h.fleet, err = loadview.New(loadview.Config{CoolBase: 50 * time.Millisecond,
+		CoolMax: 200 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	strategy, err := leastwork.New(leastwork.Config{})
@@ -213,7 +216,8 @@ func newHost(t testing.TB, n int, cfg vllmtest.Config, m mode) *host {
 	}
 	opts = append(opts,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(h.resolver),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}, MinConnectTimeout: 5 * time.Second}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond,
+			Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}, MinConnectTimeout: 5 * time.Second}))
 	if h.conn, err = grpc.NewClient("fleet:///llm", opts...); err != nil {
 		t.Fatal(err)
 	}

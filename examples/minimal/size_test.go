@@ -44,7 +44,8 @@ func TestSize(t *testing.T) {
 		}
 	}
 	bare, ours := build(t, dir), build(t, ".")
-	t.Logf("%s: %d bytes, %d of them ours; a bare reverse proxy of net/http has %d", runtime.Version(), ours, ours-bare, bare)
+	t.Logf("%s: %d bytes, %d of them ours; a bare reverse proxy of net/http has %d", runtime.Version(), ours,
+		ours-bare, bare)
 	if ours-bare > maxAdded {
 		t.Errorf("the library adds %d bytes, more than %d", ours-bare, maxAdded)
 	}

@@ -212,7 +212,8 @@ func TestStreams(t *testing.T) {
 
 func TestFailover(t *testing.T) {
 	for name, f := range map[string]vllmtest.Faults{
-		"refused": {Refuse: true}, "500": {Status: 500}, "429": {Status: 429}, "503 with Retry-After": {Status: 503, RetryAfter: time.Second},
+		"refused": {Refuse: true}, "500": {Status: 500}, "429": {Status: 429},
+		"503 with Retry-After": {Status: 503, RetryAfter: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, 2, fast(), nil)
@@ -239,7 +240,8 @@ func TestFailover(t *testing.T) {
 // the last one of a fleet that is full.
 func TestOwnWords(t *testing.T) {
 	h := newHost(t, 2, vllmtest.Config{TimeScale: 0.001, Model: "m"}, nil)
-	if status, body, err := h.ask(`{"model":"other","messages":[{"role":"user","content":"x"}]}`); status != 404 || !strings.Contains(body, "other") || err != nil {
+	if status, body, err := h.ask(`{"model":"other","messages":[{"role":"user","content":"x"}]}`); status != 404 ||
+		!strings.Contains(body, "other") || err != nil {
 		t.Error(status, body, err)
 	}
 	if a, b := h.replicas[0].Stats(), h.replicas[1].Stats(); a.Requests+b.Requests != 1 {
@@ -338,7 +340,8 @@ func TestClose(t *testing.T) {
 	next := &http.Transport{}
 	defer next.CloseIdleConnections()
 	tr := transport{router.New(strategy, h.fleet, router.Options{}), next}
-	req, _ := http.NewRequestWithContext(context.WithoutCancel(t.Context()), "POST", "http://any/v1/chat/completions", strings.NewReader(chat("x", true)))
+	req, _ := http.NewRequestWithContext(context.WithoutCancel(t.Context()), "POST", "http://any/v1/chat/completions",
+		strings.NewReader(chat("x", true)))
 	resp, err := tr.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -401,7 +404,8 @@ func TestAddedLatency(t *testing.T) {
 	u, _ := url.Parse(h.replicas[0].URL)
 	next := &http.Transport{MaxIdleConnsPerHost: 64}
 	defer next.CloseIdleConnections()
-	plain := httptest.NewServer(&httputil.ReverseProxy{Transport: next, Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(u) }})
+	plain := httptest.NewServer(&httputil.ReverseProxy{Transport: next,
+		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(u) }})
 	defer plain.Close()
 
 	body := chat(strings.Repeat("all work and no play ", 700), true) // 14 KB

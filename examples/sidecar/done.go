@@ -35,7 +35,8 @@ type doneReply struct {
 
 // stages are the values that callers may send; "" is derived.
 var stages = map[string]router.Stage{
-	"": 0, "first_token": router.FirstToken, "finished": router.Finished, "failed": router.Failed, "canceled": router.Canceled,
+	"": 0, "first_token": router.FirstToken, "finished": router.Finished, "failed": router.Failed,
+	"canceled": router.Canceled,
 }
 
 // callerError is an error that a caller reported.
@@ -149,7 +150,8 @@ func (s *Service) targets(w http.ResponseWriter, _ *http.Request) {
 	all := []target{}
 	for _, m := range s.cfg.Fleet.Snapshot() {
 		l := m.Target.Load
-		all = append(all, target{m.Target.ID, m.Target.State.String(), l.InFlight, l.Queued, l.Prefill, m.Failures, m.ReadyIn.Milliseconds()})
+		all = append(all, target{m.Target.ID, m.Target.State.String(), l.InFlight, l.Queued, l.Prefill, m.Failures,
+			m.ReadyIn.Milliseconds()})
 	}
 	reply(w, http.StatusOK, map[string]any{"targets": all})
 }

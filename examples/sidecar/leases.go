@@ -86,7 +86,8 @@ func (s *leases) keep(l *router.Lease, cancel context.CancelFunc, deadline time.
 		cancel()
 		return "", errClosing
 	}
-	s.open[id] = &held{lease: l, deadline: deadline, cancel: cancel, timer: time.AfterFunc(deadline, func() { s.expire(id) })}
+	s.open[id] = &held{lease: l, deadline: deadline, cancel: cancel,
+		timer: time.AfterFunc(deadline, func() { s.expire(id) })}
 	s.mu.Unlock()
 	return id, nil
 }
@@ -103,7 +104,8 @@ func (s *leases) find(id string) (*held, error) {
 		return h, nil
 	}
 	if s.past[id] {
-		return nil, &failure{status: http.StatusGone, code: "lease_expired", message: "the lease's deadline passed before it was ended"}
+		return nil, &failure{status: http.StatusGone, code: "lease_expired",
+			message: "the lease's deadline passed before it was ended"}
 	}
 	return nil, &failure{status: http.StatusNotFound, code: "no_such_lease", message: "no such lease is open"}
 }
@@ -152,7 +154,8 @@ func (s *leases) expire(id string) {
 
 	h.settle(router.Outcome{Stage: router.Canceled, Err: errDeadline})
 	s.release()
-	s.log.Warn("a lease was not ended by its caller", "lease", id, "target", h.lease.Decision().Target.ID, "deadline", h.deadline)
+	s.log.Warn("a lease was not ended by its caller", "lease", id, "target", h.lease.Decision().Target.ID, "deadline",
+		h.deadline)
 }
 
 // counts returns how many leases are open, and how many have expired.

@@ -117,7 +117,8 @@ func serve(ctx context.Context, h http.Handler, listeners ...net.Listener) error
 	if len(listeners) == 0 {
 		return errors.New("there is nothing to serve on")
 	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { failed <- srv.Serve(l) }()

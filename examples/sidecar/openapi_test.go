@@ -81,7 +81,8 @@ func (c *checked) check(r *http.Request, body []byte, resp *http.Response, reply
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	in := &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route, Options: &openapi3filter.Options{IncludeResponseStatus: true}}
+	in := &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{IncludeResponseStatus: true}}
 	wrong := openapi3filter.ValidateRequest(r.Context(), in)
 	switch s := resp.StatusCode; {
 	case s == 200 && wrong != nil:
@@ -90,7 +91,8 @@ func (c *checked) check(r *http.Request, body []byte, resp *http.Response, reply
 		c.t.Errorf("%s %.200s was not taken, but is right by the description", r.URL.Path, body)
 	}
 	err = openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: in, Status: resp.StatusCode, Header: resp.Header, Body: io.NopCloser(bytes.NewReader(reply)), Options: in.Options,
+		RequestValidationInput: in, Status: resp.StatusCode, Header: resp.Header,
+		Body: io.NopCloser(bytes.NewReader(reply)), Options: in.Options,
 	})
 	if err != nil {
 		c.t.Errorf("%s: %d %.200s: %v", r.URL.Path, resp.StatusCode, reply, err)

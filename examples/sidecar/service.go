@@ -123,7 +123,8 @@ func bad(message string) error {
 }
 
 func unavailable(code, message string, retryAfter time.Duration) error {
-	return &failure{status: http.StatusServiceUnavailable, code: code, message: message, retryAfter: max(retryAfter, time.Second)}
+	return &failure{status: http.StatusServiceUnavailable, code: code, message: message,
+		retryAfter: max(retryAfter, time.Second)}
 }
 
 // bounded is a handler of a POST request, one of MaxRequests.
@@ -182,7 +183,8 @@ func read(r *http.Request, v any) error {
 	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return &failure{status: http.StatusRequestEntityTooLarge, code: "too_large", message: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit)}
+		return &failure{status: http.StatusRequestEntityTooLarge, code: "too_large",
+			message: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit)}
 	}
 	return bad(err.Error())
 }
@@ -278,7 +280,8 @@ func (s *Service) prompt(in *pickRequest) (router.Prompt, error) {
 		if in.Body != nil {
 			return router.Prompt{}, bad("body and prompt are both there")
 		}
-		return router.Prompt{Model: q.Model, Adapter: q.Adapter, Salt: q.Salt, Session: q.Session, Text: q.Text, Tokens: q.Tokens}, nil
+		return router.Prompt{Model: q.Model, Adapter: q.Adapter, Salt: q.Salt, Session: q.Session, Text: q.Text,
+			Tokens: q.Tokens}, nil
 	}
 	h := make(http.Header, len(in.Headers))
 	for k, v := range in.Headers {

@@ -217,7 +217,8 @@ func (h *host) send(p *pickReply, body string) (object, error) {
 		return failed(0, err)
 	}
 	var r doneReply
-	if status, err := h.post("/done", object{"lease": p.Lease, "stage": "first_token"}, &r); err != nil || status != 200 || r.Settled {
+	if status, err := h.post("/done", object{"lease": p.Lease, "stage": "first_token"}, &r); err != nil ||
+		status != 200 || r.Settled {
 		return failed(0, fmt.Errorf("first_token: %d %+v %w", status, r, err))
 	}
 	rest, err := io.ReadAll(resp.Body)
@@ -253,7 +254,8 @@ func TestConversationStays(t *testing.T) {
 	}
 	var p pickReply
 	h.must(t, "/pick", object{"body": json.RawMessage(chat(text, false))}, &p)
-	if p.Reason != router.ReasonWarm || p.Cached == 0 || p.Cached >= p.Length || p.Unit != "bytes" || p.Attempt != 1 || p.DeadlineMS != 600000 {
+	if p.Reason != router.ReasonWarm || p.Cached == 0 || p.Cached >= p.Length || p.Unit != "bytes" || p.Attempt != 1 ||
+		p.DeadlineMS != 600000 {
 		t.Errorf("%+v", p)
 	}
 	h.must(t, "/done", object{"lease": p.Lease, "stage": "canceled"}, new(doneReply))
@@ -267,7 +269,8 @@ func TestPrompt(t *testing.T) {
 	for _, in := range []object{
 		{"prompt": object{"model": "m", "session": "s", "text": "hello"}},
 		{"prompt": object{"tokens": []uint32{1, 2, 3, 4294967295}}, "exclude": []string{h.replicas[0].URL}},
-		{"path": "/v1/completions", "body": object{"prompt": []int{1, 2, 3}}, "headers": object{"x-session-id": "s"}, "deadline_ms": 5000},
+		{"path": "/v1/completions", "body": object{"prompt": []int{1, 2, 3}}, "headers": object{"x-session-id": "s"},
+			"deadline_ms": 5000},
 		{"body": []string{"not", "understood"}},
 		{},
 	} {
@@ -284,10 +287,12 @@ func TestRefused(t *testing.T) {
 	h := newHost(t, 1, fast(), Config{MaxBody: 10_000, MaxLeases: 2, MaxDeadline: time.Hour})
 	var a, b pickReply
 	h.must(t, "/pick", object{}, &a)
-	for _, body := range []string{`{`, `[]`, `{} {}`, `{"nonsense":1}`, `{"deadline_ms":-1}`, `{"deadline_ms":3600001}`, `{"prompt":{"tokens":[-1]}}`, `{"body":{},"prompt":{}}`, ``} {
+	for _, body := range []string{`{`, `[]`, `{} {}`, `{"nonsense":1}`, `{"deadline_ms":-1}`,
+		`{"deadline_ms":3600001}`, `{"prompt":{"tokens":[-1]}}`, `{"body":{},"prompt":{}}`, ``} {
 		h.refused(t, "/pick", body, 400, "bad_request")
 	}
-	for _, body := range []string{`{"lease":1}`, `{"lease":"x","stage":"sent"}`, `{"lease":"x","status":99}`, `{"lease":"x","output_tokens":-1}`, `{"lease":"x","retry_after_ms":86400001}`} {
+	for _, body := range []string{`{"lease":1}`, `{"lease":"x","stage":"sent"}`, `{"lease":"x","status":99}`,
+		`{"lease":"x","output_tokens":-1}`, `{"lease":"x","retry_after_ms":86400001}`} {
 		h.refused(t, "/done", body, 400, "bad_request")
 	}
 	h.refused(t, "/pick", object{"exclude": make([]string, maxExclude+1)}, 400, "bad_request")
@@ -316,7 +321,8 @@ func TestRefused(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	for field, cfg := range map[string]Config{"Router": {}, "Fleet": {Router: new(router.Router)}, "MaxBody": {Router: new(router.Router), Fleet: new(loadview.View), MaxBody: -1}} {
+	for field, cfg := range map[string]Config{"Router": {}, "Fleet": {Router: new(router.Router)},
+		"MaxBody": {Router: new(router.Router), Fleet: new(loadview.View), MaxBody: -1}} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -404,7 +410,8 @@ func TestRetryLeft(t *testing.T) {
 	b, _ := json.Marshal(object{"lease": p.Lease, "status": 503, "retry": true})
 	h.service.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "/done", bytes.NewReader(b)))
 	h.idle(t)
-	h.service.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "/pick", strings.NewReader(`{}`)))
+	h.service.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "/pick",
+		strings.NewReader(`{}`)))
 	h.idle(t)
 }
 
@@ -429,7 +436,8 @@ func TestTargets(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil || len(v.Targets) != 2 {
 		t.Fatal(err, v)
 	}
-	if a, b := v.Targets[0], v.Targets[1]; a.ID != p.Target || a.InFlight != 1 || a.State != "ready" || b.State != "draining" || b.InFlight != 0 {
+	if a, b := v.Targets[0], v.Targets[1]; a.ID != p.Target || a.InFlight != 1 || a.State != "ready" ||
+		b.State != "draining" || b.InFlight != 0 {
 		t.Errorf("%+v", v)
 	}
 	h.must(t, "/done", object{"lease": p.Lease}, new(doneReply))
@@ -465,7 +473,8 @@ func TestKill(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("sidecar: one of four killed: %d requests, %d failed that another could serve, %d broke off in the midst", sent.Load(), failed.Load(), broke.Load())
+	t.Logf("sidecar: one of four killed: %d requests, %d failed that another could serve, %d broke off in the midst",
+		sent.Load(), failed.Load(), broke.Load())
 	if failed.Load() != 0 {
 		t.Errorf("%d failed", failed.Load())
 	}
