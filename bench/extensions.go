@@ -19,10 +19,12 @@ func others() []sim.Policy {
 		if slices.Contains([]string{roundrobin.Name, leastload.Name, random.Name}, e.Name) {
 			continue
 		}
-		out = append(out, sim.Policy{Name: e.Name, About: e.Source, New: func(v sim.Env) (router.Strategy, error) { return e.New(v.Rand), nil }})
+		out = append(out, sim.Policy{Name: e.Name, About: e.Source,
+			New: func(v sim.Env) (router.Strategy, error) { return e.New(v.Rand), nil }})
 	}
 	wide := rivals.CHWBLConfig{PrefixBytes: 8192}
-	return append(out, sim.Policy{Name: "chwbl_8k", About: "KubeAI PrefixHash as chwbl, but of the first 8,192 bytes, for prompts that all begin alike",
+	return append(out, sim.Policy{Name: "chwbl_8k",
+		About: "KubeAI PrefixHash as chwbl, but of the first 8,192 bytes, for prompts that all begin alike",
 		New: func(v sim.Env) (router.Strategy, error) {
 			c := wide
 			c.Rand = v.Rand

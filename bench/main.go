@@ -49,9 +49,11 @@ type options struct {
 
 func (o *options) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.StringVar(&o.workloads, "workload", "", "comma-separated `names`, or files of traces; default: "+strings.Join(defaultWorkloads, ", "))
+	f.StringVar(&o.workloads, "workload", "", "comma-separated `names`, or files of traces; default: "+
+		strings.Join(defaultWorkloads, ", "))
 	f.StringVar(&o.rates, "rate", "", "comma-separated `loads`, in the workload's unit; default: three below saturation")
-	f.StringVar(&o.policies, "policies", "", "comma-separated `names`, or all; default: "+strings.ReplaceAll(defaultPolicies, ",", ", "))
+	f.StringVar(&o.policies, "policies", "", "comma-separated `names`, or all; default: "+
+		strings.ReplaceAll(defaultPolicies, ",", ", "))
 	f.StringVar(&o.seeds, "seeds", "5", "how many seeds, from 1 on, or a comma-separated `list`")
 	f.IntVar(&o.replicas, "replicas", 0, "how many replicas; 0: the workload's own number, mostly 8")
 	f.StringVar(&o.gateways, "gateways", "1", "comma-separated `numbers` of gateways that share nothing")
@@ -71,7 +73,8 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	f.StringVar(&o.from, "from", "", "compare this policy with -against, or this `file` of -json")
 	f.StringVar(&o.against, "against", "", "the policy, or the `file` of -json, that -from is compared with")
-	f.StringVar(&o.svg, "sweep", "", "try the constants of least_work and draw the results in this `file` of SVG; only -data goes with it")
+	f.StringVar(&o.svg, "sweep", "",
+		"try the constants of least_work and draw the results in this `file` of SVG; only -data goes with it")
 	f.BoolVar(&o.list, "list", false, "list workloads, policies and calibrations")
 	return f
 }

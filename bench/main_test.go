@@ -42,9 +42,11 @@ func command(t *testing.T, args ...string) string {
 func TestCommand(t *testing.T) {
 	path := write(t, "own.jsonl", small)
 	file := filepath.Join(t.TempDir(), "study.json")
-	args := []string{"-workload", path, "-rate", "1,2", "-seeds", "3", "-policies", "all", "-gateways", "1,2", "-json", file}
+	args := []string{"-workload", path, "-rate", "1,2", "-seeds", "3", "-policies", "all", "-gateways", "1,2",
+		"-json", file}
 	first := command(t, args...)
-	for _, want := range []string{"own.jsonl 2 x, 2 gateways", "least_work", "round_robin", "lmetric", "ideal hit share 0.500"} {
+	for _, want := range []string{"own.jsonl 2 x, 2 gateways", "least_work", "round_robin", "lmetric",
+		"ideal hit share 0.500"} {
 		if !strings.Contains(first, want) {
 			t.Errorf("%q is not in:\n%s", want, first)
 		}
@@ -66,7 +68,8 @@ func TestCommand(t *testing.T) {
 }
 
 func TestPairedPolicies(t *testing.T) {
-	out := command(t, "-workload", write(t, "own.jsonl", small), "-rate", "1", "-from", "least_work", "-against", "round_robin")
+	out := command(t, "-workload", write(t, "own.jsonl", small), "-rate", "1", "-from", "least_work", "-against",
+		"round_robin")
 	if !strings.Contains(out, "Student's paired t-test") || !strings.Contains(out, "least_work  round_robin") {
 		t.Error(out)
 	}

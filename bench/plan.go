@@ -192,7 +192,8 @@ func (p *plan) run(ctx context.Context, log io.Writer) (*sim.Study, error) {
 					for k, q := range p.policies {
 						j := job{group: g, cell: cells + k, run: n, cfg: sim.Config{
 							Rate: rate, Policy: q, Seed: seed, Replicas: replicas, Calibration: p.cal, Speeds: p.speeds,
-							Gateways: gateways, Scrape: p.options.scrape, KV: p.options.kvEvents(), Events: p.events, Tokens: p.options.tokens, Requests: true,
+							Gateways: gateways, Scrape: p.options.scrape, KV: p.options.kvEvents(), Events: p.events,
+							Tokens: p.options.tokens, Requests: true,
 						}}
 						jobs = append(jobs, j)
 						if dies {

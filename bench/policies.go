@@ -21,9 +21,13 @@ import (
 // documented defaults, and the rivals.
 func policies() []sim.Policy {
 	own := []sim.Policy{
-		{Name: leastwork.Name, About: "least Prefill + 5 * uncached + 0.2 * context of the requests in flight and queued, in tokens, for each unit of weight",
+		{Name: leastwork.Name,
+			About: "least Prefill + 5 * uncached + 0.2 * context of the requests in flight and queued, in tokens, for each " +
+				"unit of weight",
 			New: func(e sim.Env) (router.Strategy, error) { return leastwork.New(leastwork.Config{Rand: e.Rand}) }},
-		{Name: leastwork.Name + "_agree", About: "least_work with Agree 0.25: gateways that share nothing send a cold prompt to the same target, if that costs at most a quarter more",
+		{Name: leastwork.Name + "_agree",
+			About: "least_work with Agree 0.25: gateways that share nothing send a cold prompt to the same target, if that " +
+				"costs at most a quarter more",
 			New: func(e sim.Env) (router.Strategy, error) {
 				return leastwork.New(leastwork.Config{Rand: e.Rand, Agree: 0.25})
 			}},
@@ -31,13 +35,19 @@ func policies() []sim.Policy {
 			New: func(e sim.Env) (router.Strategy, error) {
 				return leastwork.New(leastwork.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
 			}},
-		{Name: precisecacheaware.Name, About: "greatest resident share of the prompt, by the engines' own KV events, less half of the tokens that wait for prefill beyond the least, over the length, and (load - least) / max(8, least)", Exact: true,
+		{Name: precisecacheaware.Name,
+			About: "greatest resident share of the prompt, by the engines' own KV events, less half of the tokens that wait " +
+				"for prefill beyond the least, over the length, and (load - least) / max(8, least)", Exact: true,
 			New: func(e sim.Env) (router.Strategy, error) {
-				return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
+				return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Now: e.Now, Index: e.Index,
+					BlockSize: e.Calibration.BlockSize})
 			}},
-		{Name: cacheaware.Name, About: "who has been sent most of the prompt, from half of it on, unless overloaded (load > least + 2 and > 1.5 * least); else least load",
+		{Name: cacheaware.Name,
+			About: "who has been sent most of the prompt, from half of it on, unless overloaded (load > least + 2 and > 1.5 * " +
+				"least); else least load",
 			New: func(e sim.Env) (router.Strategy, error) { return cacheaware.New(cacheaware.Config{Rand: e.Rand}) }},
-		{Name: pipeline.Name, About: "greatest sum of weight share, 2 * 4 / (4 + load beyond the least) and cached share; sessions stay",
+		{Name: pipeline.Name,
+			About: "greatest sum of weight share, 2 * 4 / (4 + load beyond the least) and cached share; sessions stay",
 			New: func(e sim.Env) (router.Strategy, error) {
 				return pipeline.New(pipeline.Config{Rand: e.Rand, Now: e.Now})
 			}},

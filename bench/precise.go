@@ -19,7 +19,8 @@ import (
 )
 
 // precisePolicies are the policies that -precise compares.
-const precisePolicies = leastwork.Name + "_index," + precisecacheaware.Name + "," + leastwork.Name + "," + cacheaware.Name + "," +
+const precisePolicies = leastwork.Name + "_index," + precisecacheaware.Name + "," + leastwork.Name + "," +
+	cacheaware.Name + "," +
 	leastload.Name + "," + roundrobin.Name
 
 // eventLag is the default age of an index's knowledge. A message is sent at the
@@ -76,9 +77,11 @@ func (o *options) precise(ctx context.Context, scenes []preciseScene, out, log i
 // printPrecise prints one scene in Markdown.
 func printPrecise(out io.Writer, s *sim.Study) {
 	c := &s.Cells[0]
-	fmt.Fprintf(out, "\n**%s at %g %s, %d blocks** (ideal %.3f, pooled %.3f)\n\n", c.Workload, c.Rate, s.Workloads[0].Unit, s.Calibration.Blocks,
+	fmt.Fprintf(out, "\n**%s at %g %s, %d blocks** (ideal %.3f, pooled %.3f)\n\n", c.Workload, c.Rate, s.Workloads[0].Unit,
+		s.Calibration.Blocks,
 		c.IdealShare.Mean, c.PooledShare.Mean)
-	fmt.Fprintln(out, "| gateways | policy | cached | believed | right | TTFT mean | p50 | p99 | requests max/mean | tokens max/mean |")
+	fmt.Fprintln(out, "| gateways | policy | cached | believed | right | TTFT mean | p50 | p99 | requests max/mean | "+
+		"tokens max/mean |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|")
 	cells := slices.Clone(s.Cells)
 	slices.SortStableFunc(cells, func(a, b sim.Cell) int {
@@ -94,7 +97,8 @@ func printPrecise(out io.Writer, s *sim.Study) {
 		if c.Saturated > 0 {
 			saturated = " s"
 		}
-		fmt.Fprintf(out, "| %d | %s | %.3f | %.3f | %.3f | %s%s | %s | %s | %.2f | %.2f |\n", c.Gateways, c.Policy, c.HitShare.Mean, believed, right,
+		fmt.Fprintf(out, "| %d | %s | %.3f | %.3f | %.3f | %s%s | %s | %s | %.2f | %.2f |\n", c.Gateways, c.Policy,
+			c.HitShare.Mean, believed, right,
 			short(c.TTFT.Mean), saturated, short(c.P50.Mean), short(c.P99.Mean), c.MaxMean.Mean, c.MaxMeanTokens.Mean)
 	}
 }

@@ -27,7 +27,8 @@ func coming(t *testing.T) string {
 // remembers what it sent is wrong.
 func TestPrecise(t *testing.T) {
 	var o options
-	if err := o.flags().Parse([]string{"-seeds", "1", "-gateways", "2", "-replicas", "2", "-policies", "least_work,least_work_index", "-data", t.TempDir()}); err != nil {
+	if err := o.flags().Parse([]string{"-seeds", "1", "-gateways", "2", "-replicas", "2", "-policies",
+		"least_work,least_work_index", "-data", t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	scenes := []preciseScene{{coming(t), 1, 30}, {"mooncake-conversation", 1, 0}}

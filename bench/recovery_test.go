@@ -19,7 +19,8 @@ func line(ttft ...float64) *sim.Result {
 }
 
 func TestRecovery(t *testing.T) {
-	die := []sim.Event{{Kind: sim.Slow, At: time.Second, Speed: 1}, {Kind: sim.Die, At: 4 * time.Second, Down: 2 * time.Second}}
+	die := []sim.Event{{Kind: sim.Slow, At: time.Second, Speed: 1},
+		{Kind: sim.Die, At: 4 * time.Second, Down: 2 * time.Second}}
 	still := line(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 	for name, c := range map[string]struct {
 		r, still *sim.Result
@@ -28,11 +29,15 @@ func TestRecovery(t *testing.T) {
 		no       bool
 	}{
 		"at once": {r: line(9, 1, 1, 1, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1), e: die, want: recovery{worst: 1.5, without: 1}},
-		"later":   {r: line(1, 1, 1, 1, 5, 5, 5, 5, 5, 1, 1, 1, 1, 1), e: die, want: recovery{worst: 5, without: 1, seconds: 3}},
-		"nearly":  {r: line(1, 1, 1, 1, 5, 5, 1.24, 1.24, 1.24, 1.24, 1, 1, 1, 1), e: die, want: recovery{worst: 3.12, without: 1}},
-		"never":   {r: line(1, 1, 1, 1, 5, 5, 5, 5, 2, 2, 2, 2, 2, 2), e: die, want: recovery{worst: 5, without: 1, never: true}},
+		"later": {r: line(1, 1, 1, 1, 5, 5, 5, 5, 5, 1, 1, 1, 1, 1), e: die,
+			want: recovery{worst: 5, without: 1, seconds: 3}},
+		"nearly": {r: line(1, 1, 1, 1, 5, 5, 1.24, 1.24, 1.24, 1.24, 1, 1, 1, 1), e: die,
+			want: recovery{worst: 3.12, without: 1}},
+		"never": {r: line(1, 1, 1, 1, 5, 5, 5, 5, 2, 2, 2, 2, 2, 2), e: die,
+			want: recovery{worst: 5, without: 1, never: true}},
 		// The workload itself slows down.
-		"grows": {r: line(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2), still: line(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2), e: die,
+		"grows": {r: line(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2), still: line(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2),
+			e:    die,
 			want: recovery{worst: 2, without: 2}},
 		"nothing dies": {r: still, e: die[:1], no: true},
 		"no timeline":  {r: &sim.Result{}, e: die, no: true},
@@ -55,7 +60,8 @@ func TestRecovery(t *testing.T) {
 
 // TestRecoveryIsTold runs the command.
 func TestRecoveryIsTold(t *testing.T) {
-	out := command(t, "-workload", "none", "-rate", "2", "-seeds", "1", "-policies", "least_load", "-events", "die 0 100s 20s")
+	out := command(t, "-workload", "none", "-rate", "2", "-seeds", "1", "-policies", "least_load", "-events",
+		"die 0 100s 20s")
 	if !strings.Contains(out, "recovered 0 s after its return") {
 		t.Error(out)
 	}

@@ -36,7 +36,8 @@ func fleetOf(n int) []router.Target {
 func warmed(b *testing.B, p sim.Policy, ps []router.Prompt, ts []router.Target) router.Strategy {
 	rng := rand.New(rand.NewPCG(1, 2))
 	start := time.Now()
-	s, err := p.New(sim.Env{Rand: rng.Uint64, Now: func() time.Time { return start }, Calibration: sim.Calibrations()[0], Replicas: len(ts)})
+	s, err := p.New(sim.Env{Rand: rng.Uint64, Now: func() time.Time { return start }, Calibration: sim.Calibrations()[0],
+		Replicas: len(ts)})
 	if err != nil {
 		b.Fatal(err)
 	}

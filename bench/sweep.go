@@ -59,21 +59,27 @@ type part struct {
 
 var parts = []part{
 	{name: "chosen on", seed: 1, scenes: []scene{
-		{workload: "mooncake-conversation", rate: 2}, {workload: "mooncake-synthetic", rate: 2}, {workload: "miniswe", rate: 3},
-		{workload: "tau-airline", rate: 30}, {workload: "chat", rate: 60}, {workload: "b2b-saas", rate: 6}, {workload: "agents", rate: 30},
-		{workload: "long", rate: 3}, {workload: "hot", rate: 60}, {workload: "bursts", rate: 45}, {workload: "none", rate: 20},
+		{workload: "mooncake-conversation", rate: 2}, {workload: "mooncake-synthetic", rate: 2},
+		{workload: "miniswe", rate: 3},
+		{workload: "tau-airline", rate: 30}, {workload: "chat", rate: 60}, {workload: "b2b-saas", rate: 6},
+		{workload: "agents", rate: 30},
+		{workload: "long", rate: 3}, {workload: "hot", rate: 60}, {workload: "bursts", rate: 45},
+		{workload: "none", rate: 20},
 	}},
 	// The same traces and generators: new arrivals and, if text is generated, new
 	// text; other rates and fleets.
 	{name: "same sources", seed: 11, scenes: []scene{
-		{workload: "mooncake-conversation", rate: 1.75}, {workload: "mooncake-synthetic", rate: 1.25, gateways: 2}, {workload: "miniswe", rate: 2},
-		{workload: "tau-airline", rate: 20, gateways: 8}, {workload: "chat", rate: 45, gateways: 4}, {workload: "b2b-saas", rate: 4.5},
+		{workload: "mooncake-conversation", rate: 1.75}, {workload: "mooncake-synthetic", rate: 1.25, gateways: 2},
+		{workload: "miniswe", rate: 2},
+		{workload: "tau-airline", rate: 20, gateways: 8}, {workload: "chat", rate: 45, gateways: 4},
+		{workload: "b2b-saas", rate: 4.5},
 		{workload: "agents", rate: 36, replicas: 16}, {workload: "long", rate: 2}, {workload: "hot", rate: 40, half: true},
 		{workload: "bursts", rate: 25}, {workload: "none", rate: 12, half: true},
 	}},
 	// Traces that had no part in the choice.
 	{name: "other sources", seed: 11, scenes: []scene{
-		{workload: "magagent", rate: 12}, {workload: "magagent", rate: 8, half: true}, {workload: "magagent", rate: 8, gateways: 4},
+		{workload: "magagent", rate: 12}, {workload: "magagent", rate: 8, half: true},
+		{workload: "magagent", rate: 8, gateways: 4},
 		{workload: "azure-conv", rate: 6}, {workload: "azure-conv", rate: 4, half: true}, {workload: "azure-code", rate: 12},
 	}},
 }
@@ -131,7 +137,8 @@ func (o *options) sweep(ctx context.Context, out, log io.Writer) ([]swept, error
 	return all, nil
 }
 
-func (o *options) scene(ctx context.Context, s scene, seed uint64, policies []sim.Policy, log io.Writer) ([]sim.Cell, error) {
+func (o *options) scene(ctx context.Context, s scene, seed uint64, policies []sim.Policy,
+	log io.Writer) ([]sim.Cell, error) {
 	with := *o
 	with.workloads, with.replicas = s.workload, s.replicas
 	sources, err := with.sources(log)

@@ -18,10 +18,12 @@ func writeSweep(w io.Writer, all []swept) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img"><title>Mean time to first token over the constants of least_work</title>`,
 		width, height, width, height)
-	fmt.Fprintf(&b, "<style>%s</style>\n<rect width=\"%d\" height=\"%d\" style=\"fill:var(--bg)\"/>\n", sweepStyle, width, height)
+	fmt.Fprintf(&b, "<style>%s</style>\n<rect width=\"%d\" height=\"%d\" style=\"fill:var(--bg)\"/>\n", sweepStyle,
+		width, height)
 	for k, s := range all {
 		x0 := k*wide + left
-		fmt.Fprintf(&b, `<text class="big" x="%d" y="24">%s: %d scenes, seed %d</text>`, x0, s.part.name, len(s.part.scenes), s.part.seed)
+		fmt.Fprintf(&b, `<text class="big" x="%d" y="24">%s: %d scenes, seed %d</text>`, x0, s.part.name, len(s.part.scenes),
+			s.part.seed)
 		fmt.Fprintf(&b, `<text class="soft" x="%d" y="44">TTFT over the best policy's: geometric mean, worst</text>`, x0)
 		for j, c := range contextWeights {
 			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%g</text>`, x0+j*cell+cell/2, top-8, c)
@@ -35,7 +37,8 @@ func writeSweep(w io.Writer, all []swept) error {
 				if shade > 0.68 { // white on it has more contrast than ink in light mode
 					class = "on"
 				}
-				fmt.Fprintf(&b, `<rect class="cell" x="%d" y="%d" width="%d" height="%d" fill-opacity="%.2f"/>`, x+1, y+1, cell-2, high-2, shade)
+				fmt.Fprintf(&b, `<rect class="cell" x="%d" y="%d" width="%d" height="%d" fill-opacity="%.2f"/>`, x+1, y+1, cell-2,
+					high-2, shade)
 				fmt.Fprintf(&b, `<text class="%s" x="%d" y="%d" text-anchor="middle">%.3f</text>`, class, x+cell/2, y+18, v.mean)
 				fmt.Fprintf(&b, `<text class="w %s" x="%d" y="%d" text-anchor="middle">%.2f</text>`, class, x+cell/2, y+32, v.worst)
 				if m == chosenMiss && c == chosenContext {
@@ -45,7 +48,8 @@ func writeSweep(w io.Writer, all []swept) error {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, `<text class="soft" x="%d" y="%d">across ContextWeight, down MissWeight; framed: the default</text>`+"\n</svg>\n", left, top+len(missWeights)*high+24)
+	fmt.Fprintf(&b, `<text class="soft" x="%d" y="%d">across ContextWeight, down MissWeight; framed: the default</text>`+
+		"\n</svg>\n", left, top+len(missWeights)*high+24)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -13,7 +13,8 @@ import (
 // frames the default, as the committed drawing does.
 func TestSweepSVG(t *testing.T) {
 	var b bytes.Buffer
-	all := []swept{{part: parts[0], scores: map[string]score{variant(5, 0.2): {mean: 1.02, worst: 1.5}}}, {part: parts[1], scores: map[string]score{}}}
+	all := []swept{{part: parts[0], scores: map[string]score{variant(5, 0.2): {mean: 1.02, worst: 1.5}}},
+		{part: parts[1], scores: map[string]score{}}}
 	if err := writeSweep(&b, all); err != nil {
 		t.Fatal(err)
 	}

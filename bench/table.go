@@ -16,13 +16,15 @@ import (
 // policy with the least mean time to first token first.
 func printStudy(out io.Writer, s *sim.Study, notes map[cellKey]string) {
 	fmt.Fprintf(out, "%s\n%d replicas of %s: %s\n", s.Command, s.Replicas, s.Calibration.Name, s.Calibration.About)
-	fmt.Fprintf(out, "%d seeds; ± is the 95%% confidence interval of the mean over them (Student's t); times in seconds\n", len(s.Seeds))
+	fmt.Fprintf(out, "%d seeds; ± is the 95%% confidence interval of the mean over them (Student's t); times in seconds\n",
+		len(s.Seeds))
 	for _, w := range s.Workloads {
 		fmt.Fprintf(out, "\n%s: %s\n", w.Name, w.About)
 		for from := 0; from < len(s.Cells); {
 			c := &s.Cells[from]
 			to := from + 1
-			for to < len(s.Cells) && s.Cells[to].Workload == c.Workload && s.Cells[to].Rate == c.Rate && s.Cells[to].Gateways == c.Gateways {
+			for to < len(s.Cells) && s.Cells[to].Workload == c.Workload && s.Cells[to].Rate == c.Rate &&
+				s.Cells[to].Gateways == c.Gateways {
 				to++
 			}
 			if c.Workload == w.Name {
@@ -40,12 +42,15 @@ func printRate(out io.Writer, w sim.WorkloadInfo, cells []sim.Cell, notes map[ce
 	if g := cells[0].Gateways; g > 1 {
 		fmt.Fprintf(out, ", %d gateways", g)
 	}
-	fmt.Fprintf(out, "; ideal hit share %.3f, in the fleet's memory pooled %.3f\n", cells[0].IdealShare.Mean, cells[0].PooledShare.Mean)
+	fmt.Fprintf(out, "; ideal hit share %.3f, in the fleet's memory pooled %.3f\n", cells[0].IdealShare.Mean,
+		cells[0].PooledShare.Mean)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "policy\tTTFT mean\tp50\tp90\tp99\tto the end\thits\tideal\trequests max/mean\ttokens max/mean\t\t")
 	for _, c := range cells {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f\t%.2f\t%.2f\t%s\t\n", c.Policy, interval(c.TTFT, 3), short(c.P50.Mean), short(c.P90.Mean),
-			short(c.P99.Mean), short(c.E2E.Mean), interval(c.HitShare, 3), c.IdealShare.Mean, c.MaxMean.Mean, c.MaxMeanTokens.Mean, remarks(&c, notes[keyOf(&c)]))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f\t%.2f\t%.2f\t%s\t\n", c.Policy, interval(c.TTFT, 3),
+			short(c.P50.Mean), short(c.P90.Mean),
+			short(c.P99.Mean), short(c.E2E.Mean), interval(c.HitShare, 3), c.IdealShare.Mean, c.MaxMean.Mean,
+			c.MaxMeanTokens.Mean, remarks(&c, notes[keyOf(&c)]))
 	}
 	t.Flush()
 }
@@ -91,10 +96,13 @@ type named struct {
 }
 
 func printPaired(out io.Writer, ps []named) {
-	fmt.Fprintf(out, "\nmean TTFT, paired. By seed: Student's paired t-test. By request: 95%% interval of the mean difference from a\n"+
-		"bootstrap of runs of 200 requests that follow each other; faster and slower count pairs that differ by 1%% or more.\n")
+	fmt.Fprintf(out, "\nmean TTFT, paired. By seed: Student's paired t-test. By request: 95%% interval of the mean "+
+		"difference from a\n"+
+		"bootstrap of runs of 200 requests that follow each other; faster and slower count pairs that differ by 1%% or "+
+		"more.\n")
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "workload\trate\tgateways\tfrom\tagainst\ts\ts\tratio\tdifference by seed\tp\tby request\tfaster\tslower\t")
+	fmt.Fprintln(t, "workload\trate\tgateways\tfrom\tagainst\ts\ts\tratio\tdifference by seed\tp\tby "+
+		"request\tfaster\tslower\t")
 	for _, p := range ps {
 		ratio := "-"
 		if p.B > 0 {
@@ -104,7 +112,8 @@ func printPaired(out io.Writer, ps []named) {
 		if p.BootstrapSamples > 0 {
 			request = fmt.Sprintf("%.3f to %.3f", p.Low, p.High)
 		}
-		fmt.Fprintf(t, "%s\t%g\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.4f\t%s\t%.0f%%\t%.0f%%\t\n", p.Workload, p.Rate, p.Gateways, p.a, p.b,
+		fmt.Fprintf(t, "%s\t%g\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.4f\t%s\t%.0f%%\t%.0f%%\t\n", p.Workload, p.Rate,
+			p.Gateways, p.a, p.b,
 			short(p.A), short(p.B), ratio, interval(p.Difference, 3), p.P, request, 100*p.Faster, 100*p.Slower)
 	}
 	t.Flush()

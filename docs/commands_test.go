@@ -160,7 +160,8 @@ func TestEngineFlags(t *testing.T) {
 		if err := d.Decode(&p); err != nil {
 			t.Errorf("%s:%d: %v", b.page, b.line, err)
 		}
-		if p.Publisher != "zmq" || p.Enable != (b.mark == "vllm") || !strings.HasPrefix(p.Endpoint, "tcp://*:") || !strings.HasPrefix(p.ReplayEndpoint, "tcp://*:") {
+		if p.Publisher != "zmq" || p.Enable != (b.mark == "vllm") || !strings.HasPrefix(p.Endpoint, "tcp://*:") ||
+			!strings.HasPrefix(p.ReplayEndpoint, "tcp://*:") {
 			t.Errorf("%s:%d: nothing would come of %+v", b.page, b.line, p)
 		}
 	}

@@ -102,7 +102,8 @@ func TestMarks(t *testing.T) {
 			t.Errorf("%s:%d: nothing tests a block that is marked %q %q", b.page, b.line, b.lang, b.mark)
 		}
 	}
-	for _, k := range []string{"sh run", "sh gateway", "sh live", "sh vllm", "sh sglang", "go file", "go in", "toml file"} {
+	for _, k := range []string{"sh run", "sh gateway", "sh live", "sh vllm", "sh sglang", "go file", "go in",
+		"toml file"} {
 		if kinds[k] == 0 {
 			t.Errorf("no block is marked %q any more", k)
 		}

@@ -28,13 +28,15 @@ type rig struct {
 
 // newRig starts engines that answer after delay, and the router that command
 // returns for the address to listen on and the engines' URLs.
-func newRig(ctx context.Context, delay time.Duration, command func(addr string, engines []string) []string) (*rig, error) {
+func newRig(ctx context.Context, delay time.Duration, command func(addr string, engines []string) []string) (*rig,
+	error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	r := new(rig)
-	r.engines, r.urls, err = loadgen.StartEnginesProcess(engineCount, exe, "-serve-engines", strconv.Itoa(engineCount), "-delay", delay.String())
+	r.engines, r.urls, err = loadgen.StartEnginesProcess(engineCount, exe, "-serve-engines", strconv.Itoa(engineCount),
+		"-delay", delay.String())
 	if err != nil {
 		return nil, err
 	}
@@ -213,13 +215,18 @@ func gatewayCost(ctx context.Context, t *table, o *options, command, plain func(
 	if g.unmeasured != nil {
 		t.reading(what, "not measured: %v", g.unmeasured)
 	} else {
-		t.check(what, "<= 190 us", worst <= most, "%.0f us at 16 clients, %.0f us at 64 (a plain reverse proxy: %.0f, %.0f us)",
+		t.check(what, "<= 190 us", worst <= most,
+			"%.0f us at 16 clients, %.0f us at 64 (a plain reverse proxy: %.0f, %.0f us)",
 			us(g.cpu[16]), us(g.cpu[64]), us(p.cpu[16]), us(p.cpu[64]))
 	}
 	t.check("  added at one client, p50", "<= 0.30 ms", g.added <= 300*time.Microsecond,
-		"%.2f ms: %.2f ms, %.2f ms direct (a plain reverse proxy adds %.2f ms)", ms(g.added), ms(g.through), ms(g.direct), ms(p.added))
-	t.reading("  requests a second", "%.0f at 16 clients, %.0f at 64 (a plain reverse proxy: %.0f, %.0f), engines and clients on the same cores", g.rate[16], g.rate[64], p.rate[16], p.rate[64])
-	t.reading("  memory", "%.0f MB resident at the most (a plain reverse proxy: %.0f MB)", float64(g.rss)/1e6, float64(p.rss)/1e6)
+		"%.2f ms: %.2f ms, %.2f ms direct (a plain reverse proxy adds %.2f ms)", ms(g.added), ms(g.through), ms(g.direct),
+		ms(p.added))
+	t.reading("  requests a second",
+		"%.0f at 16 clients, %.0f at 64 (a plain reverse proxy: %.0f, %.0f), engines and clients on the same cores",
+		g.rate[16], g.rate[64], p.rate[16], p.rate[64])
+	t.reading("  memory", "%.0f MB resident at the most (a plain reverse proxy: %.0f MB)", float64(g.rss)/1e6,
+		float64(p.rss)/1e6)
 	return nil
 }
 
@@ -257,9 +264,11 @@ func gatewayCaches(ctx context.Context, t *table, o *options, command func(strin
 	if err != nil {
 		return err
 	}
-	t.check("gateway, cache_aware, 64 clients: cached bytes", ">= 0.82", v.Cached >= .82, "%.3f of %.3f that one infinite cache would have", v.Cached, v.Ideal)
+	t.check("gateway, cache_aware, 64 clients: cached bytes", ">= 0.82", v.Cached >= .82,
+		"%.3f of %.3f that one infinite cache would have", v.Cached, v.Ideal)
 	t.check("  requests, max/mean", "<= 1.05", v.MaxOverMean <= 1.05, "%.3f %v", v.MaxOverMean, v.Requests)
-	t.check("  turns that stay", ">= 0.82", v.Stayed >= .82, "%.3f (%.3f to %.3f in %d runs)", v.Stayed, v.least, v.most, v.runs)
+	t.check("  turns that stay", ">= 0.82", v.Stayed >= .82, "%.3f (%.3f to %.3f in %d runs)", v.Stayed, v.least,
+		v.most, v.runs)
 	t.reading("  the run", "6,000 requests in %.1f s, %.0f a second", v.took.Seconds(), 6000/v.took.Seconds())
 	return nil
 }
@@ -272,9 +281,11 @@ func gatewayLeastWork(ctx context.Context, t *table, o *options, path string) er
 	if err != nil {
 		return err
 	}
-	t.check("gateway, least_work (5, 0.2), 64 clients: cached bytes", ">= 0.868", v.Cached >= .868, "%.3f of %.3f that one infinite cache would have", v.Cached, v.Ideal)
+	t.check("gateway, least_work (5, 0.2), 64 clients: cached bytes", ">= 0.868", v.Cached >= .868,
+		"%.3f of %.3f that one infinite cache would have", v.Cached, v.Ideal)
 	t.check("  requests, max/mean", "<= 1.10", v.MaxOverMean <= 1.10, "%.3f %v", v.MaxOverMean, v.Requests)
-	t.check("  turns that stay", ">= 0.99", v.Stayed >= .99, "%.3f (%.3f to %.3f in %d runs)", v.Stayed, v.least, v.most, v.runs)
+	t.check("  turns that stay", ">= 0.99", v.Stayed >= .99, "%.3f (%.3f to %.3f in %d runs)", v.Stayed, v.least,
+		v.most, v.runs)
 	for _, c := range [][2]string{{"3", "0.2"}, {"8", "0.2"}, {"5", "0.1"}, {"5", "0.4"}} {
 		v, _, err := caches(ctx, o, gatewayCommand(path, "least_work", "-miss-weight", c[0], "-context-weight", c[1]))
 		if err != nil {
@@ -285,7 +296,8 @@ func gatewayLeastWork(ctx context.Context, t *table, o *options, path string) er
 	return nil
 }
 
-func caches(ctx context.Context, o *options, command func(string, []string) []string) (loadgen.Verdict, time.Duration, error) {
+func caches(ctx context.Context, o *options, command func(string, []string) []string) (loadgen.Verdict,
+	time.Duration, error) {
 	g, err := newRig(ctx, 20*time.Millisecond, command)
 	if err != nil {
 		return loadgen.Verdict{}, 0, err
@@ -311,7 +323,8 @@ func gatewayIdle(ctx context.Context, t *table, command func(string, []string) [
 		if err != nil {
 			return err
 		}
-		t.check(fmt.Sprintf("gateway, one client, %d bytes in common", opening), "20 system prompts on > 1 engine", v.Openings > 1,
+		t.check(fmt.Sprintf("gateway, one client, %d bytes in common", opening), "20 system prompts on > 1 engine",
+			v.Openings > 1,
 			"on %d of %d engines; max/mean %.2f, cached %.3f of %.3f", v.Openings, engineCount, v.MaxOverMean, v.Cached, v.Ideal)
 	}
 	return nil

@@ -246,9 +246,11 @@ func kvMatch(t *table, f *kvFleet, x *kvindex.Index, reps, blocks int, budget ti
 	}
 
 	name := fmt.Sprintf("kvindex Match, %d blocks, 64 targets, p50", blocks)
-	t.check(name, fmt.Sprintf("<= %.1f us", us(budget)), alone.p50 <= budget, "%.2f us (p99 %.2f us)", us(alone.p50), us(alone.p99))
+	t.check(name, fmt.Sprintf("<= %.1f us", us(budget)), alone.p50 <= budget, "%.2f us (p99 %.2f us)", us(alone.p50),
+		us(alone.p99))
 	t.reading("  of ids just parsed", "%.2f us (p99 %.2f us)", us(fresh.p50), us(fresh.p99))
-	t.check("  p99 under full ingest", "<= 3x p50", busy.p99 <= 3*busy.p50, "%.1fx (%.2f us, p50 %.2f us, with at least %.1fM blocks/s removed and stored)",
+	t.check("  p99 under full ingest", "<= 3x p50", busy.p99 <= 3*busy.p50,
+		"%.1fx (%.2f us, p50 %.2f us, with at least %.1fM blocks/s removed and stored)",
 		ratio(busy.p99, busy.p50), us(busy.p99), us(busy.p50), busy.rate)
 	allocs := mallocs(n, match)
 	t.check("  allocations", "0", allocs < 0.01, "%.3f", allocs)
@@ -292,7 +294,8 @@ func kvIngest(t *table, f *kvFleet, reps int) error {
 	}
 	rate := func(d time.Duration) float64 { return float64(f.blocks) / d.Seconds() / 1e6 }
 	t.check("kvindex Apply of decoded events", ">= 5M blocks/s", rate(got[0]) >= 5, "%.1fM blocks/s", rate(got[0]))
-	t.check("  Decode and Apply, 16 blocks an event", ">= 2.5M blocks/s", rate(got[1]) >= 2.5, "%.1fM blocks/s", rate(got[1]))
+	t.check("  Decode and Apply, 16 blocks an event", ">= 2.5M blocks/s", rate(got[1]) >= 2.5, "%.1fM blocks/s",
+		rate(got[1]))
 	return nil
 }
 
@@ -355,7 +358,8 @@ func kvMemoryAndReset(t *table, f *kvFleet, x *kvindex.Index) error {
 	a1, u1 := heap()
 	each := func(a, b uint64) float64 { return (float64(b) - float64(a)) / float64(f.blocks) }
 	alloc, inuse := each(a0, a1), each(u0, u1)
-	t.check("kvindex memory, a block and holder", "<= 60 bytes", max(alloc, inuse) <= 60, "%.1f bytes of objects, %.1f of spans; %d nodes",
+	t.check("kvindex memory, a block and holder", "<= 60 bytes", max(alloc, inuse) <= 60,
+		"%.1f bytes of objects, %.1f of spans; %d nodes",
 		alloc, inuse, y.Stats().Nodes)
 	runtime.KeepAlive(y)
 

@@ -51,7 +51,8 @@ func run() error {
 	gateway := flag.String("gateway", "", "the gateway's binary (default: build examples/gateway)")
 	engines := flag.Int("serve-engines", 0, "be so many engines and nothing else; used by the command itself")
 	delay := flag.Duration("delay", 0, "of -serve-engines")
-	proxy := flag.String("serve-proxy", "", "be a plain reverse proxy at this address, before the engines given as arguments; used by the command itself")
+	proxy := flag.String("serve-proxy", "",
+		"be a plain reverse proxy at this address, before the engines given as arguments; used by the command itself")
 	flag.Parse()
 	switch {
 	case *engines > 0:

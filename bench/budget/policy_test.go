@@ -28,17 +28,18 @@ func drive(t *testing.T, w *workload.Workload, n, clients int) loadgen.Verdict {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sent, err := loadgen.Run(t.Context(), w.Requests[:n], clients, func(ctx context.Context, q workload.Request) (loadgen.Reply, error) {
-			l, err := r.Route(ctx, router.Prompt{Model: scope, Text: c.text(q)})
-			if err != nil {
-				return loadgen.Reply{}, err
-			}
-			time.Sleep(20 * time.Millisecond)
-			l.FirstToken()
-			l.Done(router.Outcome{Status: 200})
-			engine, err := strconv.Atoi(strings.TrimPrefix(l.Decision().Target.ID, "engine-"))
-			return loadgen.Reply{Engine: engine}, err
-		})
+		sent, err := loadgen.Run(t.Context(), w.Requests[:n], clients,
+			func(ctx context.Context, q workload.Request) (loadgen.Reply, error) {
+				l, err := r.Route(ctx, router.Prompt{Model: scope, Text: c.text(q)})
+				if err != nil {
+					return loadgen.Reply{}, err
+				}
+				time.Sleep(20 * time.Millisecond)
+				l.FirstToken()
+				l.Done(router.Outcome{Status: 200})
+				engine, err := strconv.Atoi(strings.TrimPrefix(l.Decision().Target.ID, "engine-"))
+				return loadgen.Reply{Engine: engine}, err
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +82,8 @@ func TestCachesUnderLoad(t *testing.T) {
 func TestIdleFleetSpreads(t *testing.T) {
 	for _, opening := range []int{0, 200, 600} {
 		v := drive(t, workload.Chat(workload.ChatConfig{Conversations: 300, Opening: opening}), 600, 1)
-		t.Logf("%d bytes in common: on %d engines, max/mean %.2f, cached %.3f of %.3f", opening, v.Openings, v.MaxOverMean, v.Cached, v.Ideal)
+		t.Logf("%d bytes in common: on %d engines, max/mean %.2f, cached %.3f of %.3f", opening, v.Openings, v.MaxOverMean,
+			v.Cached, v.Ideal)
 		if v.Openings < engineCount/2 {
 			t.Errorf("%d bytes in common: 20 system prompts went to %d engines", opening, v.Openings)
 		}

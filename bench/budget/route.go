@@ -83,7 +83,8 @@ func routeRows(t *table, o *options) error {
 	allocs := mallocs(len(texts), func(i int) { call(context.Background(), texts[i]) })
 	runtime.GOMAXPROCS(procs)
 	t.check("Route + Done, 8 targets, 16 KiB, p50", "<= 10 us on one core", first.p(.5) <= 10*time.Microsecond,
-		"%.1f us (p99 %.1f us; of prompts that are there %.1f us), %.1f allocations", us(first.p(.5)), us(first.p(.99)), us(resident), allocs)
+		"%.1f us (p99 %.1f us; of prompts that are there %.1f us), %.1f allocations", us(first.p(.5)), us(first.p(.99)),
+		us(resident), allocs)
 
 	for _, flatOut := range []bool{false, true} {
 		var p50, p99, worst time.Duration
@@ -95,11 +96,13 @@ func routeRows(t *table, o *options) error {
 				p50, p99, wrote = b50, b99, w
 			}
 		}
-		const format = "%.1f us (p50 %.1f us; worst p99 of %d runs %.0f us) while 2 others route %.0fk new turns a second on %d cores"
+		const format = "%.1f us (p50 %.1f us; worst p99 of %d runs %.0f us) while 2 others route %.0fk new turns a second " +
+			"on %d cores"
 		if flatOut {
 			t.reading("  p99 if they do nothing else", format, us(p99), us(p50), o.reps, us(worst), wrote/1e3, procs)
 		} else {
-			t.check("  p99 under 2 writers", "<= 50 us", p99 <= 50*time.Microsecond, format, us(p99), us(p50), o.reps, us(worst), wrote/1e3, procs)
+			t.check("  p99 under 2 writers", "<= 50 us", p99 <= 50*time.Microsecond, format, us(p99), us(p50), o.reps, us(worst),
+				wrote/1e3, procs)
 		}
 	}
 	if e := failed.Load(); e != nil {
@@ -120,7 +123,8 @@ type underWriters struct {
 	failed  *atomic.Pointer[error]
 }
 
-func (u *underWriters) run(call func(context.Context, string), timed func([]string) *samples) (p50, p99 time.Duration, perSecond float64) {
+func (u *underWriters) run(call func(context.Context, string), timed func([]string) *samples) (p50, p99 time.Duration,
+	perSecond float64) {
 	const writers, rounds = 2, 2
 	// All is made before, so that making it is not measured.
 	lists := make([][]string, writers+1)
@@ -133,7 +137,8 @@ func (u *underWriters) run(call func(context.Context, string), timed func([]stri
 				lists[w] = append(lists[w], text)
 				if w > 0 && !u.flatOut {
 					text, _ := json.Marshal(strings.ToValidUTF8(text, " "))
-					bodies[w] = append(bodies[w], fmt.Appendf(nil, `{"model":"bench","messages":[{"role":"user","content":%s}]}`, text))
+					bodies[w] = append(bodies[w], fmt.Appendf(nil, `{"model":"bench","messages":[{"role":"user","content":%s}]}`,
+						text))
 				}
 			}
 		}

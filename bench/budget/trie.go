@@ -118,9 +118,11 @@ func trieMatch(t *table, c *corpus, n, reps int, budgetRatio float64, budgetAbs 
 	if equal != 2*n*reps {
 		return fmt.Errorf("compare: %d of %d texts are equal to their copies", equal, 2*n*reps)
 	}
-	t.check("trie Match, "+c.Name+", 64 targets, p50", fmt.Sprintf("<= %.1fx comparing", budgetRatio), ratio(got[0], got[1]) <= budgetRatio,
+	t.check("trie Match, "+c.Name+", 64 targets, p50", fmt.Sprintf("<= %.1fx comparing", budgetRatio),
+		ratio(got[0], got[1]) <= budgetRatio,
 		"%.2fx comparing (%.2f us against %.2f us; p99 %.2f us)", ratio(got[0], got[1]), us(got[0]), us(got[1]), us(p99))
-	t.reading("  of a text just made", "%.2fx comparing (%.2f us against %.2f us)", ratio(got[2], got[3]), us(got[2]), us(got[3]))
+	t.reading("  of a text just made", "%.2fx comparing (%.2f us against %.2f us)", ratio(got[2], got[3]), us(got[2]),
+		us(got[3]))
 	t.reading("  the budget as a time", "%.1f us", us(budgetAbs))
 	allocs := mallocs(n, match)
 	t.check("  allocations", "0", allocs < 0.01, "%.3f", allocs)
@@ -181,7 +183,8 @@ func trieInsert(t *table, c *corpus, reps int) error {
 		"%.2fx comparing (%.2f us against %.2f us; mean %.2f us)", ratio(got[0], got[3]), us(got[0]), us(got[3]), us(mean))
 	t.check("  of a prompt that is there", "a read: <= 1.15x Match", ratio(got[1], got[2]) <= 1.15,
 		"%.2fx Match (%.2f us against %.2f us)", ratio(got[1], got[2]), us(got[1]), us(got[2]))
-	t.check("  and grows nothing", "equal Stats", tr.Stats() == before, "%d nodes, %d prompts", before.Nodes, before.Prompts)
+	t.check("  and grows nothing", "equal Stats", tr.Stats() == before, "%d nodes, %d prompts", before.Nodes,
+		before.Prompts)
 	return nil
 }
 
@@ -201,7 +204,8 @@ func trieMemory(t *table, c *corpus) error {
 	const mb = 1e6
 	alloc, inuse := float64(a1)-float64(a0), float64(u1)-float64(u0)
 	t.check("trie memory, chat", "<= 24 MB", max(alloc, inuse) <= 24*mb,
-		"%.1f MB of objects, %.1f MB of spans for %.1f MB of distinct text in %d nodes", alloc/mb, inuse/mb, float64(st.Bytes)/mb, st.Nodes)
+		"%.1f MB of objects, %.1f MB of spans for %.1f MB of distinct text in %d nodes", alloc/mb, inuse/mb,
+		float64(st.Bytes)/mb, st.Nodes)
 	runtime.KeepAlive(tr)
 	return nil
 }

@@ -71,7 +71,8 @@ func (w *wave) done(reply string) {
 // sampleText is the training text of the tokenizer: text of the same kind.
 func sampleText() string {
 	var b strings.Builder
-	for _, c := range workload.Chat(workload.ChatConfig{Seed: 1 << 40, Conversations: 60, Systems: 6, SystemBytes: 2000, UserBytes: 400, AssistantBytes: 400}).Conversations {
+	for _, c := range workload.Chat(workload.ChatConfig{Seed: 1 << 40, Conversations: 60, Systems: 6, SystemBytes: 2000,
+		UserBytes: 400, AssistantBytes: 400}).Conversations {
 		for _, m := range c.Messages {
 			b.WriteString(m.Content)
 			b.WriteByte('\n')
@@ -122,11 +123,14 @@ func send(ctx context.Context, gateway string, body []byte) (*exchange, error) {
 		return nil, fmt.Errorf("a reply that cannot be read: %w: %.300s", err, b)
 	}
 	if len(r.Choices) != 1 || len(r.PromptTokenIDs) != r.Usage.PromptTokens {
-		return nil, fmt.Errorf("a reply with %d choices, %d ids of %d tokens", len(r.Choices), len(r.PromptTokenIDs), r.Usage.PromptTokens)
+		return nil, fmt.Errorf("a reply with %d choices, %d ids of %d tokens", len(r.Choices), len(r.PromptTokenIDs),
+			r.Usage.PromptTokens)
 	}
-	x.target, x.reason, x.attempts = resp.Header.Get("X-Warmroute-Target"), resp.Header.Get("X-Warmroute-Reason"), resp.Header.Get("X-Warmroute-Attempts")
+	x.target, x.reason, x.attempts = resp.Header.Get("X-Warmroute-Target"), resp.Header.Get("X-Warmroute-Reason"),
+		resp.Header.Get("X-Warmroute-Attempts")
 	x.tokens, x.reported, x.text = r.PromptTokenIDs, r.Usage.PromptTokensDetails.CachedTokens, r.Choices[0].Message.Content
-	if v := resp.Header.Get("X-Warmroute-Cached-Tokens"); v != "" && !strings.HasPrefix(x.reason, "no_tokens") && !strings.HasPrefix(x.reason, "untrusted") {
+	if v := resp.Header.Get("X-Warmroute-Cached-Tokens"); v != "" && !strings.HasPrefix(x.reason, "no_tokens") &&
+		!strings.HasPrefix(x.reason, "untrusted") {
 		if x.predicted, err = strconv.Atoi(v); err != nil || x.predicted < 0 {
 			return nil, fmt.Errorf("X-Warmroute-Cached-Tokens %q", v)
 		}

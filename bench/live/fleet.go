@@ -88,7 +88,8 @@ func (f *fleet) build(ctx context.Context) error {
 // surroundings is the environment of the started processes: no settings for
 // other programs and no proxies, and no files outside of the run's folder.
 func (f *fleet) surroundings(more ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.dir, "TMPDIR=" + f.dir, "XDG_CACHE_HOME=" + f.dir, "LANG=C.UTF-8"}, more...)
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.dir, "TMPDIR=" + f.dir, "XDG_CACHE_HOME=" + f.dir,
+		"LANG=C.UTF-8"}, more...)
 }
 
 // startEngine starts an engine; ready waits for it.
@@ -111,7 +112,8 @@ func (f *fleet) startEngine(e *engine) error {
 		f.env.bin("vllm"), "serve", filepath.Join(f.dir, "model"), "--served-model-name", modelName,
 		"--load-format", "dummy", "--dtype", "float32", "--enforce-eager", "--host", "127.0.0.1", "--port", port(e.http),
 		"--enable-prefix-caching", "--enable-prompt-tokens-details", "--max-num-seqs", "4",
-		"--max-model-len", fmt.Sprint(maxLength), "--block-size", fmt.Sprint(blockSize), "--num-gpu-blocks-override", fmt.Sprint(f.blocks),
+		"--max-model-len", fmt.Sprint(maxLength), "--block-size", fmt.Sprint(blockSize), "--num-gpu-blocks-override",
+		fmt.Sprint(f.blocks),
 		"--kv-events-config", string(events))
 	return err
 }
@@ -142,7 +144,8 @@ func (f *fleet) startGateway(ctx context.Context, strategy string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{filepath.Join(f.dir, "gateway"), "-listen", addr, "-strategy", strategy, "-drain-delay", "0s", "-grace", "5s"}
+	args := []string{filepath.Join(f.dir, "gateway"), "-listen", addr, "-strategy", strategy, "-drain-delay", "0s",
+		"-grace", "5s"}
 	for _, e := range f.engines {
 		args = append(args, "-target", e.url())
 	}

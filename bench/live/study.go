@@ -43,7 +43,8 @@ type miss struct {
 }
 
 func newStudy(f *fleet, think time.Duration, per int, out io.Writer) (*study, error) {
-	s := &study{fleet: f, think: think, per: per, out: out, started: make(map[string]time.Time), tallies: make(map[string]*tally)}
+	s := &study{fleet: f, think: think, per: per, out: out, started: make(map[string]time.Time),
+		tallies: make(map[string]*tally)}
 	for _, e := range f.engines {
 		w, err := newWitness(e)
 		if err != nil {
@@ -97,7 +98,8 @@ func (s *study) ask(ctx context.Context, phase string, body []byte, think time.D
 			return nil, err
 		}
 		s.misses = append(s.misses, m)
-		say("  request %d: predicted %d, reported %d of %d tokens: %s (%s)", len(s.requests)+1, x.predicted, x.reported, len(x.tokens), m.cause, m.detail)
+		say("  request %d: predicted %d, reported %d of %d tokens: %s (%s)", len(s.requests)+1, x.predicted, x.reported,
+			len(x.tokens), m.cause, m.detail)
 	}
 	t := s.tallies[phase]
 	if t == nil {

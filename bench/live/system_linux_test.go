@@ -28,7 +28,10 @@ func family(t *testing.T) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.kill() })
-	eventually(t, "both run", func() bool { return len(groupMembers(p.group())) == 4 && strings.Contains(p.said(), "here") })
+	eventually(t, "both run", func() bool {
+		return len(groupMembers(p.group())) == 4 &&
+			strings.Contains(p.said(), "here")
+	})
 	return p
 }
 
@@ -74,7 +77,8 @@ func TestAwait(t *testing.T) {
 		t.Errorf("%v after %d requests", err, asked.Load())
 	}
 	s.Close()
-	if err := p.await(context.Background(), s.URL, 300*time.Millisecond); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if err := p.await(context.Background(), s.URL, 300*time.Millisecond); err == nil ||
+		!strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("nobody there: %v", err)
 	}
 	p.kill()
@@ -85,7 +89,8 @@ func TestAwait(t *testing.T) {
 
 // What a killed group had in shared memory goes with it.
 func TestShared(t *testing.T) {
-	found := sharedMemory.FindAllString("7f-80 rw-s 0 00:01 12 /dev/shm/psm_12ab\n80-90 rw-p 0 0 /usr/lib/x\n90-a0 rw-s 0 0 /dev/shm/psm_34 (deleted)\n", -1)
+	found := sharedMemory.FindAllString("7f-80 rw-s 0 00:01 12 /dev/shm/psm_12ab\n80-90 rw-p 0 0 /usr/lib/x\n90-a0 rw-s "+
+		"0 0 /dev/shm/psm_34 (deleted)\n", -1)
 	if len(found) != 2 || found[0] != "/dev/shm/psm_12ab" || found[1] != "/dev/shm/psm_34" {
 		t.Errorf("%q", found)
 	}

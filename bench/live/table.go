@@ -57,11 +57,13 @@ func share(part, whole int) string {
 func (t *tally) enough() bool { return t.judged > 0 && 100*t.exact >= 99*t.judged }
 
 func (t *tally) row(name string) []string {
-	return []string{name, fmt.Sprint(t.requests), fmt.Sprintf("%d + %d", t.first, t.requests-t.first), fmt.Sprint(t.judged), fmt.Sprint(t.exact), share(t.exact, t.judged),
+	return []string{name, fmt.Sprint(t.requests), fmt.Sprintf("%d + %d", t.first, t.requests-t.first),
+		fmt.Sprint(t.judged), fmt.Sprint(t.exact), share(t.exact, t.judged),
 		fmt.Sprint(t.over), fmt.Sprint(t.under), share(t.cached, t.tokens)}
 }
 
-var phaseHead = []string{"phase", "requests", "at each engine", "judged", "exact", "share", "too much", "too little", "tokens cached"}
+var phaseHead = []string{"phase", "requests", "at each engine", "judged", "exact", "share", "too much", "too little",
+	"tokens cached"}
 
 // writeTable writes lines of equally many cells as Markdown, the first one its
 // head.

@@ -68,7 +68,8 @@ func (e *Engines) handler(i int, c EngineConfig) http.Handler {
 	const word = "word "
 	var events strings.Builder // the part after the id in each event, from the second on
 	for range c.Events {
-		fmt.Fprintf(&events, "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q}}]}\n\n", word)
+		fmt.Fprintf(&events,
+			"data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q}}]}\n\n", word)
 	}
 	events.WriteString("data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
 	streamed := events.String()
@@ -100,7 +101,9 @@ func (e *Engines) handler(i int, c EngineConfig) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, "data: {\"id\":\""+id+"\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n"+streamed)
+		io.WriteString(w, "data: {\"id\":\""+id+
+			"\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n"+
+			streamed)
 	})
 	return mux
 }

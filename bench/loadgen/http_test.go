@@ -84,11 +84,15 @@ func TestClientRefuses(t *testing.T) {
 		"status": func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, `"bench-0-1"`, http.StatusServiceUnavailable)
 		},
-		"not ours":     func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "data: [DONE]\n\n") },
-		"cut":          func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `data: {"id":"bench-0-1"}`) },
-		"a bad id":     func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "\"bench-x-1\" data: [DONE]\n\n") },
-		"aborted":      func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"aborted late": func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); panic(http.ErrAbortHandler) },
+		"not ours": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "data: [DONE]\n\n") },
+		"cut":      func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `data: {"id":"bench-0-1"}`) },
+		"a bad id": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "\"bench-x-1\" data: [DONE]\n\n") },
+		"aborted":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"aborted late": func(w http.ResponseWriter,
+			_ *http.Request) {
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(h)
@@ -111,13 +115,15 @@ func TestEngine(t *testing.T) {
 	}
 	defer engines.Close()
 	w := small()
-	resp, err := http.Post(engines.URLs[0]+"/v1/chat/completions", "application/json", strings.NewReader(string(w.AppendBody(nil, w.Requests[0], false))))
+	resp, err := http.Post(engines.URLs[0]+"/v1/chat/completions", "application/json",
+		strings.NewReader(string(w.AppendBody(nil, w.Requests[0], false))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil || !strings.Contains(string(b), `"message":{"role":"assistant"`) || strings.Contains(string(b), "data:") {
+	if err != nil || !strings.Contains(string(b), `"message":{"role":"assistant"`) ||
+		strings.Contains(string(b), "data:") {
 		t.Errorf("%s, %v", b, err)
 	}
 	for _, path := range []string{"/health", "/v1/models", "/metrics"} {

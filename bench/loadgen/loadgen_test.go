@@ -21,27 +21,30 @@ import (
 // never more than them, and that turns wait for the turn before.
 func TestRunIsAClosedLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workload.Chat(workload.ChatConfig{Conversations: 100, Systems: 3, SystemBytes: 100, UserBytes: 30, AssistantBytes: 30})
+		w := workload.Chat(workload.ChatConfig{Conversations: 100, Systems: 3, SystemBytes: 100, UserBytes: 30,
+			AssistantBytes: 30})
 		const clients = 16
 		var mu sync.Mutex
 		flying, most := 0, 0
 		answered := make(map[int]int)
 		start := time.Now()
-		sent, err := loadgen.Run(t.Context(), w.Requests, clients, func(_ context.Context, r workload.Request) (loadgen.Reply, error) {
-			mu.Lock()
-			flying++
-			most = max(most, flying)
-			if answered[r.Conversation] != r.Turn {
-				t.Errorf("turn %d of conversation %d was sent when %d had been answered", r.Turn, r.Conversation, answered[r.Conversation])
-			}
-			mu.Unlock()
-			time.Sleep(20 * time.Millisecond)
-			mu.Lock()
-			defer mu.Unlock()
-			answered[r.Conversation]++
-			flying--
-			return loadgen.Reply{Engine: r.Conversation}, nil
-		})
+		sent, err := loadgen.Run(t.Context(), w.Requests, clients,
+			func(_ context.Context, r workload.Request) (loadgen.Reply, error) {
+				mu.Lock()
+				flying++
+				most = max(most, flying)
+				if answered[r.Conversation] != r.Turn {
+					t.Errorf("turn %d of conversation %d was sent when %d had been answered", r.Turn, r.Conversation,
+						answered[r.Conversation])
+				}
+				mu.Unlock()
+				time.Sleep(20 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				answered[r.Conversation]++
+				flying--
+				return loadgen.Reply{Engine: r.Conversation}, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,9 +125,11 @@ func TestJudge(t *testing.T) {
 	}}
 	sent := []loadgen.Sent{
 		{Request: workload.Request{Conversation: 0, Turn: 0}, Order: 0, Reply: loadgen.Reply{Engine: 0, Seq: 1}}, // 0
-		{Request: workload.Request{Conversation: 2, Turn: 0}, Order: 1, Reply: loadgen.Reply{Engine: 1, Seq: 3}}, // the marks: 2 at both
+		// the marks: 2 at both
+		{Request: workload.Request{Conversation: 2, Turn: 0}, Order: 1, Reply: loadgen.Reply{Engine: 1, Seq: 3}},
 		{Request: workload.Request{Conversation: 1, Turn: 0}, Order: 2, Reply: loadgen.Reply{Engine: 0, Seq: 2}}, // 6+2 at 0
-		{Request: workload.Request{Conversation: 0, Turn: 1}, Order: 3, Reply: loadgen.Reply{Engine: 1, Seq: 4}}, // 2 at 1, 10 at one cache
+		// 2 at 1, 10 at one cache
+		{Request: workload.Request{Conversation: 0, Turn: 1}, Order: 3, Reply: loadgen.Reply{Engine: 1, Seq: 4}},
 	}
 	got := loadgen.Judge(w, sent, 3)
 	want := loadgen.Verdict{
@@ -148,9 +153,10 @@ func TestJudge(t *testing.T) {
 func TestJudgeAgainstOneEngine(t *testing.T) {
 	w := workload.Chat(workload.ChatConfig{Conversations: 200})
 	place := func(engine func(workload.Request) int) loadgen.Verdict {
-		sent, err := loadgen.Run(t.Context(), w.Requests, 1, func(_ context.Context, r workload.Request) (loadgen.Reply, error) {
-			return loadgen.Reply{Engine: engine(r)}, nil
-		})
+		sent, err := loadgen.Run(t.Context(), w.Requests, 1,
+			func(_ context.Context, r workload.Request) (loadgen.Reply, error) {
+				return loadgen.Reply{Engine: engine(r)}, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

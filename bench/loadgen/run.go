@@ -38,7 +38,8 @@ type Sent struct {
 // order in which they were sent. Each client takes the next request as soon as
 // its last one was answered, and waits if the previous turn of the same
 // conversation is still being answered. The first error, or ctx, ends it.
-func Run(ctx context.Context, requests []workload.Request, clients int, send func(context.Context, workload.Request) (Reply, error)) ([]Sent, error) {
+func Run(ctx context.Context, requests []workload.Request, clients int,
+	send func(context.Context, workload.Request) (Reply, error)) ([]Sent, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 

@@ -55,7 +55,8 @@ func (f *fleet) mode(w http.ResponseWriter, r *http.Request) {
 
 // handler serves engine i.
 func (f *fleet) handler(i int) http.Handler {
-	const text = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word \"}}]}\n\n"
+	const text = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word " +
+		"\"}}]}\n\n"
 	const end = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
 	rest := strings.Repeat(text, events) + end
 	mux := http.NewServeMux()

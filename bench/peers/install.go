@@ -32,7 +32,8 @@ func findPython(ctx context.Context, name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		if !told {
-			return "", fmt.Errorf("%s was not found on PATH: install it, or name one with PEERS_PYTHON=/path/to/python3.11", want)
+			return "", fmt.Errorf("%s was not found on PATH: install it, or name one with PEERS_PYTHON=/path/to/python3.11",
+				want)
 		}
 		return "", fmt.Errorf("no Python: %w", err)
 	}
@@ -67,7 +68,8 @@ func install(ctx context.Context, venv, python string) (*environment, error) {
 		if err != nil {
 			say("installing %s", name)
 			pip, cancel := context.WithTimeout(ctx, 3*time.Minute)
-			out, perr := exec.CommandContext(pip, py, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", name).CombinedOutput()
+			out, perr := exec.CommandContext(pip, py, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+				"--only-binary", ":all:", name).CombinedOutput()
 			cancel()
 			if perr != nil {
 				e.missing[name] = fmt.Errorf("pip install %s: %w: %s", name, perr, lastLine(out))
@@ -85,7 +87,8 @@ func install(ctx context.Context, venv, python string) (*environment, error) {
 
 // version returns the version of an installed wheel.
 func version(ctx context.Context, py, name string) (string, error) {
-	out, err := exec.CommandContext(ctx, py, "-c", "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))", name).Output()
+	out, err := exec.CommandContext(ctx, py, "-c", "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))",
+		name).Output()
 	if err != nil {
 		return "", fmt.Errorf("%s is not installed: %w", name, err)
 	}

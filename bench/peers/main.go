@@ -32,9 +32,12 @@ func main() {
 func run() error {
 	rounds := flag.Int("rounds", 3, "how often each router is measured, by turns")
 	only := flag.String("only", "", "measure the routers with one of these `words` in their names, separated by commas")
-	python := flag.String("python", os.Getenv("PEERS_PYTHON"), "Python 3.11 for the peers' environment (default: $PEERS_PYTHON, else python3.11 on PATH)")
-	venv := flag.String("venv", filepath.Join(".cache", "peers", "venv"), "`folder` of the peers' environment, made if it is missing")
-	limit := flag.Duration("limit", 8*time.Minute, "begin no round that would not end within this, and break off one that does not; installing is not counted")
+	python := flag.String("python", os.Getenv("PEERS_PYTHON"),
+		"Python 3.11 for the peers' environment (default: $PEERS_PYTHON, else python3.11 on PATH)")
+	venv := flag.String("venv", filepath.Join(".cache", "peers", "venv"),
+		"`folder` of the peers' environment, made if it is missing")
+	limit := flag.Duration("limit", 8*time.Minute,
+		"begin no round that would not end within this, and break off one that does not; installing is not counted")
 	engines := flag.Int("serve-engines", 0, "be so many engines and nothing else; used by the command itself")
 	flag.Parse()
 	if *engines > 0 {
@@ -95,7 +98,8 @@ func compare(ctx context.Context, all []peer, rounds int, dir string) error {
 	var longest time.Duration // of the rounds so far
 	for round := range rounds {
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < longest {
-			notes = append(notes, fmt.Sprintf("No round %d: a round took %s here, and there is -limit.", round+1, longest.Round(time.Second)))
+			notes = append(notes, fmt.Sprintf("No round %d: a round took %s here, and there is -limit.", round+1,
+				longest.Round(time.Second)))
 			break
 		}
 		before, began := usageNow(), time.Now()
@@ -135,18 +139,21 @@ func conclude(all []peer, results []result, notes []string, start time.Time) err
 		case p.broken != nil:
 			fmt.Printf("- %s was not measured: %v\n", p.name, p.broken)
 		case len(results[i].failures) > 0:
-			fmt.Printf("- %s failed in %d of %d rounds: %v\n", p.name, len(results[i].failures), len(results[i].failures)+len(results[i].runs), results[i].failures[0])
+			fmt.Printf("- %s failed in %d of %d rounds: %v\n", p.name, len(results[i].failures), len(results[i].failures)+
+				len(results[i].runs), results[i].failures[0])
 		}
 	}
 	for i, p := range all {
 		if results[i].slow {
-			fmt.Printf("- %s took more than %s for the %d requests that the caches are judged by: one round of them counts.\n", p.name, tooLong, cached)
+			fmt.Printf("- %s took more than %s for the %d requests that the caches are judged by: one round of them counts.\n",
+				p.name, tooLong, cached)
 		}
 	}
 	for _, n := range notes {
 		fmt.Println("- " + n)
 	}
-	fmt.Printf("- %s, %d CPUs, %s/%s, %s; %s for all.\n", time.Now().Format("2006-01-02 15:04"), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, processor(), time.Since(start).Round(time.Second))
+	fmt.Printf("- %s, %d CPUs, %s/%s, %s; %s for all.\n", time.Now().Format("2006-01-02 15:04"), runtime.NumCPU(),
+		runtime.GOOS, runtime.GOARCH, processor(), time.Since(start).Round(time.Second))
 	return nil
 }
 

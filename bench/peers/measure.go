@@ -67,7 +67,8 @@ func newRig(ctx context.Context, p peer, dir string, delay time.Duration) (*rig,
 		return nil, err
 	}
 	r := new(rig)
-	if r.engines, r.urls, err = loadgen.StartEnginesProcess(engineCount, exe, "-serve-engines", fmt.Sprint(engineCount)); err != nil {
+	if r.engines, r.urls, err = loadgen.StartEnginesProcess(engineCount, exe, "-serve-engines",
+		fmt.Sprint(engineCount)); err != nil {
 		return nil, err
 	}
 	fail := func(err error) (*rig, error) {
@@ -161,7 +162,8 @@ func cost(ctx context.Context, p peer, chat *workload.Workload, dir string, m *f
 	if err != nil {
 		return fmt.Errorf("one client: %w", err)
 	}
-	m.values[mAdded], m.values[mEnd50], m.values[mEnd99] = ms(quantile(t.added, .5)), ms(quantile(t.through, .5)), ms(quantile(t.through, .99))
+	m.values[mAdded], m.values[mEnd50], m.values[mEnd99] = ms(quantile(t.added, .5)), ms(quantile(t.through, .5)),
+		ms(quantile(t.through, .99))
 	if t, err = replies(ctx, chat, one[:pairs/2], r.url, r.urls[0], true); err != nil {
 		return fmt.Errorf("one client that acknowledges at once: %w", err)
 	}
@@ -246,7 +248,8 @@ type times struct {
 
 // replies sends each request through the router and to an engine, by turns, and
 // times it to the end of its reply.
-func replies(ctx context.Context, w *workload.Workload, requests []workload.Request, router, engine string, quick bool) (times, error) {
+func replies(ctx context.Context, w *workload.Workload, requests []workload.Request, router, engine string,
+	quick bool) (times, error) {
 	a, b := newClient(router, quick), newClient(engine, quick)
 	defer a.close()
 	defer b.close()

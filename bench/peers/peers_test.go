@@ -158,7 +158,8 @@ func TestCommands(t *testing.T) {
 				t.Errorf("%s listens on %s", p.name, h)
 			}
 		}
-		if !strings.Contains(all, "4000") || !strings.Contains(all, "http://127.0.0.1:1") || !strings.Contains(all, "http://127.0.0.1:2") {
+		if !strings.Contains(all, "4000") || !strings.Contains(all, "http://127.0.0.1:1") ||
+			!strings.Contains(all, "http://127.0.0.1:2") {
 			t.Errorf("%s is not told all: %s", p.name, all)
 		}
 	}
@@ -195,7 +196,8 @@ func TestParseStat(t *testing.T) {
 	if err != nil || group != 77 || cpu != 2230*time.Millisecond {
 		t.Errorf("group %d, %v, %v, want 77 and 2.23s", group, cpu, err)
 	}
-	for _, s := range []string{"", "12 (a) S 1", "12 (a) S 1 x 77 0 -1 4194560 1 2 3 4 150 50 20 3", "12 (a) S 1 7 77 0 -1 4194560 1 2 3 4 150 x 20 3"} {
+	for _, s := range []string{"", "12 (a) S 1", "12 (a) S 1 x 77 0 -1 4194560 1 2 3 4 150 50 20 3",
+		"12 (a) S 1 7 77 0 -1 4194560 1 2 3 4 150 x 20 3"} {
 		if _, _, err := parseStat([]byte(s)); err == nil {
 			t.Errorf("%q was taken", s)
 		}

@@ -30,7 +30,8 @@ type process struct {
 // env: settings for other programs, and proxies, are not for it. stop ends it.
 func startProcess(argv, env []string, home string) (*process, error) {
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), exited: make(chan struct{})}
-	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, "LANG=C.UTF-8", "HF_HUB_OFFLINE=1"}, env...)
+	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, "LANG=C.UTF-8",
+		"HF_HUB_OFFLINE=1"}, env...)
 	p.cmd.Dir = home
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
 	p.cmd.WaitDelay = time.Second

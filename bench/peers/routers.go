@@ -28,7 +28,8 @@ func routers(e *environment, dir string) []peer {
 	ours := func(strategy string) peer {
 		return peer{name: "warmroute " + strategy, version: "this tree", ready: "/healthz",
 			command: func(addr string, engines []string, _ string) ([]string, []string, error) {
-				argv := []string{filepath.Join(dir, "gateway"), "-listen", addr, "-strategy", strategy, "-drain-delay", "0s", "-grace", "1s"}
+				argv := []string{filepath.Join(dir, "gateway"), "-listen", addr, "-strategy", strategy, "-drain-delay", "0s",
+					"-grace", "1s"}
 				for _, u := range engines {
 					argv = append(argv, "-target", u)
 				}
@@ -39,7 +40,8 @@ func routers(e *environment, dir string) []peer {
 	thresholds := []string{"--cache-threshold", "0.5", "--balance-abs-threshold", "2", "--balance-rel-threshold", "1.5"}
 	python := func(name, wheel string, module ...string) func(more ...string) peer {
 		return func(more ...string) peer {
-			p := peer{name: name, version: e.versions[wheel], broken: e.missing[wheel], ready: "/readiness", says: fmt.Sprintf(`"healthy_workers":%d`, engineCount)}
+			p := peer{name: name, version: e.versions[wheel], broken: e.missing[wheel], ready: "/readiness",
+				says: fmt.Sprintf(`"healthy_workers":%d`, engineCount)}
 			if len(more) > 0 && more[0] == thresholds[0] {
 				p.name += ", our thresholds"
 			}

@@ -18,7 +18,8 @@ import (
 func TestStopEndsTheGroup(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("SETTING_OF_ANOTHER", "1")
-	p, err := startProcess([]string{"/bin/sh", "-c", `trap "" TERM; sleep 300 & echo "$! $SETTING_OF_ANOTHER"; exit 0`}, nil, home)
+	p, err := startProcess([]string{"/bin/sh", "-c", `trap "" TERM; sleep 300 & echo "$! $SETTING_OF_ANOTHER"; exit 0`},
+		nil, home)
 	if err != nil {
 		t.Fatal(err)
 	}

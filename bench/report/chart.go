@@ -149,12 +149,14 @@ func (p *lines) draw(f frame) chart {
 		}
 		c.Series = append(c.Series, s)
 		if n := len(l.points); n > 0 {
-			ends = append(ends, end{y: y.of(l.points[n-1].y), name: l.policy.Name, from: x.of(l.points[n-1].x), series: len(c.Series)})
+			ends = append(ends, end{y: y.of(l.points[n-1].y), name: l.policy.Name, from: x.of(l.points[n-1].x),
+				series: len(c.Series)})
 		}
 	}
 	spread(ends, y1, y0, gap)
 	for _, e := range ends {
-		leader := "M" + num(e.from+5) + " " + num(e.y) + "L" + num(x1+3) + " " + num(e.y) + "L" + num(x1+15) + " " + num(e.at) + "h4"
+		leader := "M" + num(e.from+5) + " " + num(e.y) + "L" + num(x1+3) + " " + num(e.y) + "L" + num(x1+15) + " " +
+			num(e.at) + "h4"
 		t := label("n", x1+22, e.at+f.font*0.34, shorten(e.name, f.labels-20, f.font))
 		if e.series == 0 {
 			c.Rules = append(c.Rules, rule{"leader", leader})

@@ -120,7 +120,8 @@ func (d *study) findings(all []standing, loads int) (out []sentence) {
 	rec := recommended(all)
 	if rec != nil {
 		var s sentence
-		s.say("Recommended: ").names(rec.policy.Name).say(". Its mean TTFT is %s that of the best policy of each load (geometric mean over %s), and at most %s, on ",
+		s.say("Recommended: ").names(rec.policy.Name).say(". Its mean TTFT is %s that of the best policy of each load "+
+			"(geometric mean over %s), and at most %s, on ",
 			times(rec.mean), count(rec.loads, "load", "loads"), times(rec.worst)).loads(rec.worstAt).say(".")
 		if rec.loads < loads {
 			s.say(" It was measured at %d of %d loads only.", rec.loads, loads)
@@ -138,7 +139,8 @@ func (d *study) findings(all []standing, loads int) (out []sentence) {
 		}
 	} else {
 		var s sentence
-		s.say("None of the library's strategies was measured. ").names(all[0].policy.Name).say(" does best: its mean TTFT is %s that of the best policy of each load (geometric mean over %s).",
+		s.say("None of the library's strategies was measured. ").names(all[0].policy.Name).say(" does best: its mean TTFT "+
+			"is %s that of the best policy of each load (geometric mean over %s).",
 			times(all[0].mean), count(all[0].loads, "load", "loads"))
 		out = append(out, s)
 	}
@@ -160,7 +162,8 @@ func (d *study) findings(all []standing, loads int) (out []sentence) {
 func (d *study) whenCacheAware(rec *standing) sentence {
 	var s sentence
 	if rec.policy.Name == cacheaware.Name {
-		return *s.names(cacheaware.Name).say(" is the right choice here: none of the library's other strategies has a better mean over these loads.")
+		return *s.names(cacheaware.Name).say(" is the right choice here: none of the library's other strategies has a " +
+			"better mean over these loads.")
 	}
 	var good, bad []*load
 	var worstAt *load
@@ -206,7 +209,8 @@ func (d *study) words(w *workload, rec *standing) (out []sentence) {
 	best := l.winner()
 	if best == nil {
 		var s sentence
-		s.say("Every policy is saturated at every load. The times depend on how long the workload lasts, and show no more than an order.")
+		s.say("Every policy is saturated at every load. The times depend on how long the workload lasts, and show no more " +
+			"than an order.")
 		return []sentence{s}
 	}
 	var s sentence
@@ -231,7 +235,8 @@ func (d *study) words(w *workload, rec *standing) (out []sentence) {
 		}
 		s.say("; as good %s ", verb).names(others...)
 	}
-	s.say(". The hit share of the best is %s of an ideal %s%s.", fixed(best.HitShare.Mean, 3), fixed(best.IdealShare.Mean, 3), percentOf(best))
+	s.say(". The hit share of the best is %s of an ideal %s%s.", fixed(best.HitShare.Mean, 3),
+		fixed(best.IdealShare.Mean, 3), percentOf(best))
 	out = append(out, s)
 	if s := saturation(f); s != nil {
 		out = append(out, s)
@@ -293,7 +298,8 @@ func lateness(l *load, best *sim.Cell) sentence {
 		return nil
 	}
 	var s sentence
-	return *s.say("By the slowest of a hundred (p99), ").names(least.Policy).say(" is best: %s, against %s with ", seconds(least.P99.Mean), seconds(best.P99.Mean)).
+	return *s.say("By the slowest of a hundred (p99), ").names(least.Policy).say(" is best: %s, against %s with ",
+		seconds(least.P99.Mean), seconds(best.P99.Mean)).
 		names(best.Policy).say(".")
 }
 
@@ -312,7 +318,8 @@ func severalGateways(w *workload, one *load, name string) sentence {
 		return nil
 	}
 	var s sentence
-	s.say("With %d gateways that share nothing, ", most.gateways).names(name).say(" takes %s the mean TTFT it has with %d, and its hit share is %s instead of %s.",
+	s.say("With %d gateways that share nothing, ",
+		most.gateways).names(name).say(" takes %s the mean TTFT it has with %d, and its hit share is %s instead of %s.",
 		times(b.TTFT.Mean/a.TTFT.Mean), one.fleet.gateways, fixed(b.HitShare.Mean, 3), fixed(a.HitShare.Mean, 3))
 	if best != nil && best.Policy != name {
 		s.say(" The best there is ").names(best.Policy).say(" with %s.", seconds(best.TTFT.Mean))

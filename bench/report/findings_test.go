@@ -18,8 +18,9 @@ func exact(ttft map[string][]float64, policies ...string) *sim.Study {
 			var runs []*sim.Result
 			for _, seed := range s.Seeds {
 				v := ttft[p][k]
-				runs = append(runs, &sim.Result{Workload: "w", Policy: p, Rate: float64(k + 1), Gateways: 1, Seed: seed, Requests: 10,
-					TTFT: sim.Dist{Mean: max(v, -v), P99: 3 * max(v, -v)}, HitShare: 0.25, IdealShare: 0.5, Saturated: v < 0})
+				runs = append(runs, &sim.Result{Workload: "w", Policy: p, Rate: float64(k + 1), Gateways: 1, Seed: seed,
+					Requests: 10,
+					TTFT:     sim.Dist{Mean: max(v, -v), P99: 3 * max(v, -v)}, HitShare: 0.25, IdealShare: 0.5, Saturated: v < 0})
 			}
 			s.Cells = append(s.Cells, sim.NewCell(runs))
 		}
@@ -55,20 +56,26 @@ func TestFindings(t *testing.T) {
 		findings []string
 	}{{
 		"the recommended one is best, cache_aware only sometimes",
-		exact(map[string][]float64{"least_work": {1, 2, 4}, "cache_aware": {1.02, 3, 8}, "rival": {2, 4, -90}}, "rival", "cache_aware", "least_work"),
+		exact(map[string][]float64{"least_work": {1, 2, 4}, "cache_aware": {1.02, 3, 8}, "rival": {2, 4, -90}}, "rival",
+			"cache_aware", "least_work"),
 		[]string{
-			"Recommended: least_work. Its mean TTFT is 1.00× that of the best policy of each load (geometric mean over 3 loads), and at most 1.00×, on w at 1×.",
-			"cache_aware is the right choice for loads like w at 1×: there it is as good as least_work. It is slower on w at 2 and 3× (at most 2.00×, on w at 3×).",
+			"Recommended: least_work. Its mean TTFT is 1.00× that of the best policy of each load (geometric mean over 3 " +
+				"loads), and at most 1.00×, on w at 1×.",
+			"cache_aware is the right choice for loads like w at 1×: there it is as good as least_work. It is slower on w at " +
+				"2 and 3× (at most 2.00×, on w at 3×).",
 			"At 3×, least_work is best with a mean TTFT of 4.00 s. The hit share of the best is 0.250 of an ideal 0.500 (50%).",
 			"Saturated from 3× on: rival.",
 		},
 	}, {
 		"a rival is better",
-		exact(map[string][]float64{"least_work": {2, 2}, "cache_aware": {8, 8}, "rival": {1, 1}}, "least_work", "cache_aware", "rival"),
+		exact(map[string][]float64{"least_work": {2, 2}, "cache_aware": {8, 8}, "rival": {1, 1}}, "least_work",
+			"cache_aware", "rival"),
 		[]string{
-			"Recommended: least_work. Its mean TTFT is 2.00× that of the best policy of each load (geometric mean over 2 loads), and at most 2.00×, on w at 1×.",
+			"Recommended: least_work. Its mean TTFT is 2.00× that of the best policy of each load (geometric mean over 2 " +
+				"loads), and at most 2.00×, on w at 1×.",
 			"rival, which is not one of the library's strategies, does better: 1.00× in the mean, at most 1.00×, on w at 1×.",
-			"cache_aware is not the right choice at any of these loads: each time least_work is faster, most on w at 1×, where it takes 75% less time.",
+			"cache_aware is not the right choice at any of these loads: each time least_work is faster, most on w at 1×, " +
+				"where it takes 75% less time.",
 			"At 2×, rival is best with a mean TTFT of 1.00 s. The hit share of the best is 0.250 of an ideal 0.500 (50%).",
 			"No policy is saturated at any load measured.",
 		},
@@ -76,7 +83,8 @@ func TestFindings(t *testing.T) {
 		"cache_aware itself",
 		exact(map[string][]float64{"least_work": {2, 2}, "cache_aware": {1, 1}}, "least_work", "cache_aware"),
 		[]string{
-			"Recommended: cache_aware. Its mean TTFT is 1.00× that of the best policy of each load (geometric mean over 2 loads), and at most 1.00×, on w at 1×.",
+			"Recommended: cache_aware. Its mean TTFT is 1.00× that of the best policy of each load (geometric mean over 2 " +
+				"loads), and at most 1.00×, on w at 1×.",
 			"cache_aware is the right choice here: none of the library's other strategies has a better mean over these loads.",
 			"At 2×, cache_aware is best with a mean TTFT of 1.00 s. The hit share of the best is 0.250 of an ideal 0.500 (50%).",
 			"No policy is saturated at any load measured.",
@@ -85,8 +93,10 @@ func TestFindings(t *testing.T) {
 		"loads at which nothing keeps up do not count",
 		exact(map[string][]float64{"round_robin": {1, -50}, "random": {1.01, -1}}, "round_robin", "random"),
 		[]string{
-			"Recommended: round_robin. Its mean TTFT is 1.00× that of the best policy of each load (geometric mean over 1 load), and at most 1.00×, on w at 1×.",
-			"At 1×, round_robin is best with a mean TTFT of 1.00 s; as good is random. The hit share of the best is 0.250 of an ideal 0.500 (50%).",
+			"Recommended: round_robin. Its mean TTFT is 1.00× that of the best policy of each load (geometric mean over 1 " +
+				"load), and at most 1.00×, on w at 1×.",
+			"At 1×, round_robin is best with a mean TTFT of 1.00 s; as good is random. The hit share of the best is 0.250 of " +
+				"an ideal 0.500 (50%).",
 			"From 2× on all policies are saturated.",
 		},
 	}, {
@@ -94,13 +104,15 @@ func TestFindings(t *testing.T) {
 		exact(map[string][]float64{"least_work": {-1}, "random": {-2}}, "least_work", "random"),
 		[]string{
 			"No policy keeps up at any of these loads, or nothing was measured: there is nothing to recommend.",
-			"Every policy is saturated at every load. The times depend on how long the workload lasts, and show no more than an order.",
+			"Every policy is saturated at every load. The times depend on how long the workload lasts, and show no more than " +
+				"an order.",
 		},
 	}, {
 		"rivals only",
 		exact(map[string][]float64{"a": {3}, "b": {2}}, "a", "b"),
 		[]string{
-			"None of the library's strategies was measured. b does best: its mean TTFT is 1.00× that of the best policy of each load (geometric mean over 1 load).",
+			"None of the library's strategies was measured. b does best: its mean TTFT is 1.00× that of the best policy of " +
+				"each load (geometric mean over 1 load).",
 			"At 1×, b is best with a mean TTFT of 2.00 s. The hit share of the best is 0.250 of an ideal 0.500 (50%).",
 			"No policy is saturated at any load measured.",
 		},
@@ -159,7 +171,8 @@ func TestGateways(t *testing.T) {
 	w := d.workloads[0]
 	one, four := w.fleets[0].shown(), w.fleets[1].at(w.fleets[0].shown().rate)
 	a, b := one.cell("least_work"), four.cell("least_work")
-	want := "With 4 gateways that share nothing, least_work takes " + times(b.TTFT.Mean/a.TTFT.Mean) + " the mean TTFT it has with 1, and its hit share is " +
+	want := "With 4 gateways that share nothing, least_work takes " + times(b.TTFT.Mean/a.TTFT.Mean) +
+		" the mean TTFT it has with 1, and its hit share is " +
 		fixed(b.HitShare.Mean, 3) + " instead of " + fixed(a.HitShare.Mean, 3) + "."
 	if got := plainText([]sentence{severalGateways(w, one, "least_work")}); got[0] != want {
 		t.Errorf("got  %s\nwant %s", got[0], want)

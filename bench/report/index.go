@@ -21,7 +21,8 @@ import (
 var emphasised = []string{leastwork.Name, cacheaware.Name, "precise_cache_aware", "lmcache_aware", pipeline.Name}
 
 // ownNames are all strategies of the library: one of them is recommended.
-var ownNames = append([]string{leastload.Name, poweroftwo.Name, roundrobin.Name, random.Name, consistenthash.Name}, emphasised...)
+var ownNames = append([]string{leastload.Name, poweroftwo.Name, roundrobin.Name, random.Name, consistenthash.Name},
+	emphasised...)
 
 // policy is one policy and how it is drawn, the same everywhere on the page.
 type policy struct {

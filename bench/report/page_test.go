@@ -175,7 +175,8 @@ func wellMade(t *testing.T, page []byte) *node {
 			}
 		}
 		switch n.name {
-		case "script", "link", "img", "iframe", "object", "embed", "form", "use", "image", "foreignObject", "base", "video", "a":
+		case "script", "link", "img", "iframe", "object", "embed", "form", "use", "image", "foreignObject", "base",
+			"video", "a":
 			if n.name != "a" || !strings.HasPrefix(n.attrs["href"], "#") {
 				t.Errorf("there is a <%s>", n.name)
 			}
@@ -213,7 +214,8 @@ func wellMade(t *testing.T, page []byte) *node {
 // it lies outside.
 func inside(t *testing.T, svg *node) {
 	t.Helper()
-	if len(svg.children) < 2 || svg.children[0].name != "title" || svg.children[0].text == "" || svg.children[1].name != "desc" || svg.children[1].text == "" {
+	if len(svg.children) < 2 || svg.children[0].name != "title" || svg.children[0].text == "" ||
+		svg.children[1].name != "desc" || svg.children[1].text == "" {
 		t.Errorf("a drawing has no title or description: %v", svg.attrs)
 	}
 	var w, h float64
@@ -262,8 +264,10 @@ func TestWriterFails(t *testing.T) {
 
 func TestHostileNames(t *testing.T) {
 	for _, name := range []string{
-		`<script>alert(1)</script>`, `</style><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `' onmouseover='alert(1)`,
-		`</title></svg><iframe src=//example.com>`, `javascript:alert(1)`, `{{.Command}}`, `&lt;b&gt;`, `]]>`, `<!-- `, `%s%d`, "",
+		`<script>alert(1)</script>`, `</style><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`,
+		`' onmouseover='alert(1)`,
+		`</title></svg><iframe src=//example.com>`, `javascript:alert(1)`, `{{.Command}}`, `&lt;b&gt;`, `]]>`, `<!-- `,
+		`%s%d`, "",
 	} {
 		s := usual()
 		s.workloads, s.policies = []string{name + "w", name}, []string{name + "p", "cache_aware", name}
@@ -285,7 +289,8 @@ func TestHostileNames(t *testing.T) {
 
 // fieldsOf are the values in the columns of a full table.
 func fieldsOf(c *sim.Cell) []sim.Interval {
-	return []sim.Interval{c.TTFT, c.P50, c.P90, c.P99, c.E2E, c.HitShare, c.IdealShare, c.PooledShare, c.MaxMean, c.MaxMeanTokens}
+	return []sim.Interval{c.TTFT, c.P50, c.P90, c.P99, c.E2E, c.HitShare, c.IdealShare, c.PooledShare, c.MaxMean,
+		c.MaxMeanTokens}
 }
 
 // same says that a printed number is v, to half of its last digit.
@@ -311,7 +316,8 @@ func TestTablesTellTheStudy(t *testing.T) {
 			var c *sim.Cell
 			for i := range s.Cells {
 				x := &s.Cells[i]
-				if title == fmt.Sprintf("%s at %v×, %s", x.Workload, x.Rate, count(x.Gateways, "gateway", "gateways")) && row.children[0].text == x.Policy {
+				if title == fmt.Sprintf("%s at %v×, %s", x.Workload, x.Rate, count(x.Gateways, "gateway", "gateways")) &&
+					row.children[0].text == x.Policy {
 					c = x
 				}
 			}
@@ -344,7 +350,8 @@ func TestTablesTellTheStudy(t *testing.T) {
 
 func TestPageIsBounded(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
-	f := shape{workloads: []string{"a", "b"}, rates: []float64{1, 2, 3}, gateways: []int{1, 2}, seeds: 2, replicas: 1000, samples: 1000}
+	f := shape{workloads: []string{"a", "b"}, rates: []float64{1, 2, 3}, gateways: []int{1, 2}, seeds: 2, replicas: 1000,
+		samples: 1000}
 	for i := range 120 {
 		f.policies = append(f.policies, fmt.Sprint(i, long))
 	}
@@ -375,7 +382,8 @@ func TestPageIsBounded(t *testing.T) {
 	if n := bytes.Count(page, []byte(`scope="row"`)); n > maxRows+maxWorkloads+maxRanked {
 		t.Errorf("%d rows", n)
 	}
-	for _, say := range []string{"more workloads are left out", "loads are drawn", "numbers of gateways are left out", "tables are left out"} {
+	for _, say := range []string{"more workloads are left out", "loads are drawn", "numbers of gateways are left out",
+		"tables are left out"} {
 		if !bytes.Contains(page, []byte(say)) {
 			t.Errorf("the page does not say that %s", say)
 		}

@@ -97,7 +97,8 @@ func newPage(d *study) *page {
 		p.Omitted = append(p.Omitted, fmt.Sprintf("%d more workloads are left out to keep the page small.", n))
 	}
 	if d.repeated > 0 {
-		p.Omitted = append(p.Omitted, count(d.repeated, "cell that repeats another one is", "cells that repeat others are")+" left out.")
+		p.Omitted = append(p.Omitted, count(d.repeated, "cell that repeats another one is", "cells that repeat others are")+
+			" left out.")
 	}
 	p.Facts = []string{
 		count(len(ws), "workload", "workloads"), count(len(d.policies), "policy", "policies"),
@@ -124,7 +125,8 @@ func newPage(d *study) *page {
 // key brings it forward.
 func css(policies int) template.CSS {
 	var b strings.Builder
-	fmt.Fprintf(&b, ":root{color-scheme:light dark;%s}\n@media screen and (prefers-color-scheme:dark){:root{%s}}\n", light.css(), dark.css())
+	fmt.Fprintf(&b, ":root{color-scheme:light dark;%s}\n@media screen and (prefers-color-scheme:dark){:root{%s}}\n",
+		light.css(), dark.css())
 	for i := range light.series {
 		fmt.Fprintf(&b, ".c%d{--c:var(--c%d)}", i, i)
 	}
@@ -132,7 +134,8 @@ func css(policies int) template.CSS {
 	b.WriteString(cssSource)
 	for i := range policies {
 		// The key in focus or under the pointer, ticked, or the line itself.
-		fmt.Fprintf(&b, ".w:has(.k%[1]d:hover,.k%[1]d :focus-visible,.k%[1]d :checked,svg .p%[1]d:hover) .p%[1]d{--dim:1;--up:1}\n", i)
+		fmt.Fprintf(&b, ".w:has(.k%[1]d:hover,.k%[1]d :focus-visible,.k%[1]d :checked,svg .p%[1]d:hover) "+
+			".p%[1]d{--dim:1;--up:1}\n", i)
 	}
 	return template.CSS(b.String()) // integers and our own constants only
 }
@@ -150,7 +153,8 @@ func (d *study) chosen(l *load) (out []*policy) {
 func (d *study) section(id string, w *workload, rec *standing, left *int) section {
 	f := w.fleets[0]
 	l := f.shown()
-	s := section{ID: id, Name: clip(w.Name, maxName), About: clip(w.About, maxAbout), Words: d.words(w, rec), At: rateName(l.rate, w.Unit), One: len(f.loads) == 1}
+	s := section{ID: id, Name: clip(w.Name, maxName), About: clip(w.About, maxAbout), Words: d.words(w, rec),
+		At: rateName(l.rate, w.Unit), One: len(f.loads) == 1}
 	chosen := d.chosen(l)
 	if n := len(l.cells) - len(chosen); n > 0 {
 		s.Note = fmt.Sprintf("The plots show %d policies; %d more are in the tables only.", len(chosen), n)
@@ -165,9 +169,11 @@ func (d *study) section(id string, w *workload, rec *standing, left *int) sectio
 		}
 	}
 	s.Spread = []figure{
-		replicas(id+"-requests", "Requests of each replica", "requests", d, cells, func(r *sim.Replica) float64 { return float64(r.Requests) },
+		replicas(id+"-requests", "Requests of each replica", "requests", d, cells,
+			func(r *sim.Replica) float64 { return float64(r.Requests) },
 			func(c *sim.Cell) sim.Interval { return c.MaxMean }),
-		replicas(id+"-tokens", "Computed prompt tokens of each replica", "tokens", d, cells, func(r *sim.Replica) float64 { return float64(r.Prefilled) },
+		replicas(id+"-tokens", "Computed prompt tokens of each replica", "tokens", d, cells,
+			func(r *sim.Replica) float64 { return float64(r.Prefilled) },
 			func(c *sim.Cell) sim.Interval { return c.MaxMeanTokens }),
 	}
 	s.Panels = timelines(id+"-time", d, cells)

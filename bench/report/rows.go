@@ -105,7 +105,8 @@ func dots(v []float64) []float64 {
 }
 
 // replicas plots the load of each replica in one run.
-func replicas(id, title, unit string, d *study, cells []*sim.Cell, get func(*sim.Replica) float64, maxMean func(*sim.Cell) sim.Interval) figure {
+func replicas(id, title, unit string, d *study, cells []*sim.Cell, get func(*sim.Replica) float64,
+	maxMean func(*sim.Cell) sim.Interval) figure {
 	p := rows{id: id, title: title, xLabel: unit, right: "max/mean",
 		desc: "One row for each policy, a dot for each replica. The tables give the greatest over the mean."}
 	most := 0
@@ -119,7 +120,8 @@ func replicas(id, title, unit string, d *study, cells []*sim.Cell, get func(*sim
 			}
 		}
 		if len(r.values) > 0 {
-			r.tip = fmt.Sprintf("%s: %s to %s", clip(c.Policy, maxName), amount(slices.Min(r.values)), amount(slices.Max(r.values)))
+			r.tip = fmt.Sprintf("%s: %s to %s", clip(c.Policy, maxName), amount(slices.Min(r.values)),
+				amount(slices.Max(r.values)))
 		}
 		r.values = dots(r.values)
 		p.rows = append(p.rows, r)
@@ -203,8 +205,10 @@ func timelines(id string, d *study, cells []*sim.Cell) (ps []panel) {
 		for _, s := range r.Timeline {
 			peak, queued = max(peak, s.InFlight), max(queued, s.Waiting)
 		}
-		ch := chart{ID: id + "-" + strconv.Itoa(p.Index), Class: "small", W: w, H: h, Title: "In flight over time: " + p.Short(),
-			Desc: fmt.Sprintf("At most %d in flight, %d of them waiting to be admitted, in %s.", peak, queued, clock(r.TimelineStep*float64(len(r.Timeline))))}
+		ch := chart{ID: id + "-" + strconv.Itoa(p.Index), Class: "small", W: w, H: h,
+			Title: "In flight over time: " + p.Short(),
+			Desc: fmt.Sprintf("At most %d in flight, %d of them waiting to be admitted, in %s.", peak, queued,
+				clock(r.TimelineStep*float64(len(r.Timeline))))}
 		for v := 0; v <= most && v < 1e9; v = max(1, v*10) {
 			ch.Rules = append(ch.Rules, rule{"tick", "M" + num(left) + " " + num(of(v)) + "H" + num(w-6)})
 			if v != 1 { // too near 0

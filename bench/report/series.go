@@ -26,8 +26,10 @@ type measure struct {
 var measures = []measure{
 	{"ttft", "Mean TTFT over load", "seconds", func(c *sim.Cell) sim.Interval { return c.TTFT }, aTime},
 	{"p99", "p99 of TTFT over load", "seconds", func(c *sim.Cell) sim.Interval { return c.P99 }, aTime},
-	{"hits", "Hit share over load", "share of prompt tokens", func(c *sim.Cell) sim.Interval { return c.HitShare }, aShare},
-	{"balance", "Balance over load: computed tokens, max/mean", "greatest over mean of the replicas", func(c *sim.Cell) sim.Interval { return c.MaxMeanTokens }, aRatio},
+	{"hits", "Hit share over load", "share of prompt tokens", func(c *sim.Cell) sim.Interval { return c.HitShare },
+		aShare},
+	{"balance", "Balance over load: computed tokens, max/mean", "greatest over mean of the replicas",
+		func(c *sim.Cell) sim.Interval { return c.MaxMeanTokens }, aRatio},
 }
 
 // overLoad plots each measure over the loads of a fleet; with one load only, a row
@@ -55,12 +57,14 @@ func (d *study) overLoad(id string, f *fleet, chosen []*policy) (out []figure) {
 			continue
 		}
 		lo, hi := ticks[0].at, ticks[len(ticks)-1].at
-		p := lines{id: id + "-" + m.id, title: m.title, yLabel: m.yLabel, xLabel: "load", near: m.kind != aTime, mayLog: m.kind != aShare, ticks: ticks,
+		p := lines{id: id + "-" + m.id, title: m.title, yLabel: m.yLabel, xLabel: "load", near: m.kind != aTime,
+			mayLog: m.kind != aShare, ticks: ticks,
 			logX: lo > 0 && hi > 20*lo}
 		if u := f.work.Unit; u != "" {
 			p.xLabel = "load, " + clip(u, 20)
 		}
-		p.desc = fmt.Sprintf("A line for each of %s; the tables below give all numbers.", count(len(chosen), "policy", "policies"))
+		p.desc = fmt.Sprintf("A line for each of %s; the tables below give all numbers.",
+			count(len(chosen), "policy", "policies"))
 		for _, q := range chosen {
 			var ps []point
 			for _, l := range loads {
@@ -133,7 +137,8 @@ func ideals(loads []*load, x func(int, *load) float64) []reference {
 
 // oneLoad is the plot of a measure at a single load.
 func (d *study) oneLoad(id string, m measure, l *load) figure {
-	title := map[string]string{"ttft": "Mean TTFT", "p99": "p99 of TTFT", "hits": "Hit share", "balance": "Computed tokens, max/mean"}[m.id]
+	title := map[string]string{"ttft": "Mean TTFT", "p99": "p99 of TTFT", "hits": "Hit share",
+		"balance": "Computed tokens, max/mean"}[m.id]
 	p := rows{id: id + "-" + m.id, title: title, xLabel: m.yLabel, mayLog: m.kind != aShare, right: " ",
 		desc: "One row for each policy, the best by mean TTFT first."}
 	ideal := 0.0
@@ -177,7 +182,8 @@ func (d *study) overGateways(id string, w *workload, l *load, chosen []*policy) 
 	}
 	for _, m := range []measure{measures[0], measures[2]} {
 		title := map[string]string{"ttft": "Mean TTFT over gateways", "hits": "Hit share over gateways"}[m.id]
-		p := lines{id: id + "-gateways-" + m.id, title: title, yLabel: m.yLabel, xLabel: "gateways that share nothing", mayLog: m.kind != aShare, ticks: ticks,
+		p := lines{id: id + "-gateways-" + m.id, title: title, yLabel: m.yLabel, xLabel: "gateways that share nothing",
+			mayLog: m.kind != aShare, ticks: ticks,
 			near: m.kind != aTime, desc: "A line for each policy; the tables below give all numbers."}
 		for _, q := range chosen {
 			var ps []point

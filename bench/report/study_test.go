@@ -18,7 +18,8 @@ type shape struct {
 }
 
 func usual() shape {
-	return shape{workloads: []string{"chat", "code"}, policies: []string{"least_work", "cache_aware", "round_robin", "lmetric"},
+	return shape{workloads: []string{"chat", "code"}, policies: []string{"least_work", "cache_aware", "round_robin",
+		"lmetric"},
 		rates: []float64{1, 1.5, 2}, gateways: []int{1}, seeds: 5, replicas: 8, samples: 100}
 }
 
@@ -41,12 +42,14 @@ func (f shape) make() *sim.Study {
 					var runs []*sim.Result
 					for _, seed := range s.Seeds {
 						base := 0.2 * rate * (1 + float64(n)*rate) * (1 + 0.02*r.Float64()) * float64(1+g) / 2
-						x := &sim.Result{Workload: w, Policy: p, Rate: rate, Seed: seed, Gateways: g, Replicas: f.replicas, Requests: 1000, Finished: 1000,
+						x := &sim.Result{Workload: w, Policy: p, Rate: rate, Seed: seed, Gateways: g, Replicas: f.replicas,
+							Requests: 1000, Finished: 1000,
 							TTFT: sim.Dist{Mean: base, P50: base * 0.7, P90: base * 2.1, P99: base * 4.3}, E2E: sim.Dist{Mean: base + 5.5},
 							HitShare: 0.31 / float64(n+1) * (1 + 0.01*r.Float64()), IdealShare: 0.374, PooledShare: 0.35,
 							MaxMean: 1.1 + r.Float64(), MaxMeanTokens: 1.2 + r.Float64(), TimelineStep: 3}
 						for i := range f.replicas {
-							x.PerReplica = append(x.PerReplica, sim.Replica{ID: fmt.Sprint(i), Requests: 100 + r.IntN(50), Prefilled: 1e6 + r.Int64N(1e6)})
+							x.PerReplica = append(x.PerReplica, sim.Replica{ID: fmt.Sprint(i), Requests: 100 + r.IntN(50), Prefilled: 1e6 +
+								r.Int64N(1e6)})
 						}
 						for range f.samples {
 							x.Timeline = append(x.Timeline, sim.Sample{InFlight: r.IntN(500), Waiting: r.IntN(9)})
@@ -74,7 +77,8 @@ func odd() map[string]*sim.Study {
 	change("one seed", func(s *shape) { s.seeds = 1 })
 	change("one rate", func(s *shape) { s.rates = []float64{2} })
 	change("one of all", func(s *shape) {
-		*s = shape{workloads: []string{"w"}, policies: []string{"p"}, rates: []float64{1}, gateways: []int{1}, seeds: 1, replicas: 1, samples: 1}
+		*s = shape{workloads: []string{"w"}, policies: []string{"p"}, rates: []float64{1}, gateways: []int{1}, seeds: 1,
+			replicas: 1, samples: 1}
 	})
 	change("rates far apart", func(s *shape) { s.rates = []float64{0.001, 1, 1000, 1e6} })
 	change("gateways", func(s *shape) { s.gateways = []int{1, 2, 4, 8} })
@@ -93,10 +97,12 @@ func odd() map[string]*sim.Study {
 		}
 		out[name] = s
 	}
-	for name, v := range map[string]float64{"NaN": math.NaN(), "infinite": math.Inf(1), "less than nothing": -1, "zero": 0, "huge": math.MaxFloat64} {
+	for name, v := range map[string]float64{"NaN": math.NaN(), "infinite": math.Inf(1), "less than nothing": -1, "zero": 0,
+		"huge": math.MaxFloat64} {
 		every(name, func(c *sim.Cell) {
 			i := sim.Interval{Mean: v, Half: v}
-			c.TTFT, c.P50, c.P90, c.P99, c.E2E, c.HitShare, c.IdealShare, c.PooledShare, c.MaxMean, c.MaxMeanTokens = i, i, i, i, i, i, i, i, i, i
+			c.TTFT, c.P50, c.P90, c.P99, c.E2E, c.HitShare, c.IdealShare, c.PooledShare, c.MaxMean, c.MaxMeanTokens = i, i, i, i,
+				i, i, i, i, i, i
 			for _, r := range c.Runs {
 				r.TTFT.Mean, r.TimelineStep = v, v
 			}

@@ -31,7 +31,8 @@ var (
 
 func (p palette) css() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "--paper:%s;--panel:%s;--ink:%s;--soft:%s;--line:%s;--link:%s", p.paper, p.panel, p.ink, p.soft, p.line, p.link)
+	fmt.Fprintf(&b, "--paper:%s;--panel:%s;--ink:%s;--soft:%s;--line:%s;--link:%s", p.paper, p.panel, p.ink, p.soft,
+		p.line, p.link)
 	for i, c := range p.series {
 		fmt.Fprintf(&b, ";--c%d:%s", i, c)
 	}
@@ -71,7 +72,8 @@ var shapes = [8][][2]float64{
 	{{0, -1.2}, {1.1, .8}, {-1.1, .8}},
 	{{0, 1.2}, {1.1, -.8}, {-1.1, -.8}},
 	{{0, -1.3}, {1.1, 0}, {0, 1.3}, {-1.1, 0}},
-	{{-.4, -1.2}, {.4, -1.2}, {.4, -.4}, {1.2, -.4}, {1.2, .4}, {.4, .4}, {.4, 1.2}, {-.4, 1.2}, {-.4, .4}, {-1.2, .4}, {-1.2, -.4}, {-.4, -.4}},
+	{{-.4, -1.2}, {.4, -1.2}, {.4, -.4}, {1.2, -.4}, {1.2, .4}, {.4, .4}, {.4, 1.2}, {-.4, 1.2}, {-.4, .4}, {-1.2, .4},
+		{-1.2, -.4}, {-.4, -.4}},
 	star(),
 	{{-1.2, 0}, {.8, -1.1}, {.8, 1.1}},
 }
@@ -88,7 +90,8 @@ func star() [][2]float64 {
 // marker is the path of shape s around x, y.
 func (s style) marker(x, y, r float64) string {
 	if shapes[s.shape] == nil {
-		return "M" + num(x-r) + " " + num(y) + "a" + num(r) + " " + num(r) + " 0 1 0 " + num(2*r) + " 0a" + num(r) + " " + num(r) + " 0 1 0 " + num(-2*r) + " 0z"
+		return "M" + num(x-r) + " " + num(y) + "a" + num(r) + " " + num(r) + " 0 1 0 " + num(2*r) + " 0a" + num(r) + " " +
+			num(r) + " 0 1 0 " + num(-2*r) + " 0z"
 	}
 	var b path
 	for _, p := range shapes[s.shape] {

@@ -55,7 +55,8 @@ func interval(v sim.Interval, digits int) cellText {
 
 func timeCell(v sim.Interval) cellText { return interval(v, digits(v.Mean)) }
 
-var fullHead = heads("Policy", "TTFT mean, s", "p50, s", "p90, s", "p99, s", "To the end, s", "Hit share", "Ideal", "Pooled",
+var fullHead = heads("Policy", "TTFT mean, s", "p50, s", "p90, s", "p99, s", "To the end, s", "Hit share",
+	"Ideal", "Pooled",
 	"Requests max/mean", "Tokens max/mean", "Requests", "<Remarks")
 
 // full is the table of everything that was measured at a load, the best first.
@@ -101,7 +102,8 @@ func remarks(c *sim.Cell) string {
 
 // overview has a row for each workload.
 func (d *study) overview(rec *standing) table {
-	t := table{Caption: "Each workload at the greatest load with which a policy keeps up; a ratio is that of mean TTFT to the best one's",
+	t := table{Caption: "Each workload at the greatest load with which a policy keeps up; a ratio is that of mean TTFT " +
+		"to the best one's",
 		Head: heads("Workload", "Load", "<Best", "Mean TTFT, s", "Hit share", "Ideal")}
 	var compared []string
 	if rec != nil {
@@ -124,7 +126,8 @@ func (d *study) overview(rec *standing) table {
 		if best != nil {
 			name, from = clip(best.Policy, maxName), best
 		}
-		r.Cells = []cellText{{S: rateName(l.rate, w.Unit)}, {S: name, Words: true}, timeCell(from.TTFT), interval(from.HitShare, 3), interval(from.IdealShare, 3)}
+		r.Cells = []cellText{{S: rateName(l.rate, w.Unit)}, {S: name, Words: true}, timeCell(from.TTFT),
+			interval(from.HitShare, 3), interval(from.IdealShare, 3)}
 		for _, n := range compared {
 			s := "–"
 			if c := l.cell(n); c != nil && positive(from.TTFT.Mean) && positive(c.TTFT.Mean) {
@@ -144,7 +147,8 @@ func (d *study) overview(rec *standing) table {
 
 // ranking has a row for each policy.
 func (d *study) ranking(all []standing, loads int) table {
-	t := table{Caption: fmt.Sprintf("Policies by their mean TTFT over that of the best one, over %s at which some policy keeps up", count(loads, "load", "loads")),
+	t := table{Caption: fmt.Sprintf("Policies by their mean TTFT over that of the best one, over %s at which some "+
+		"policy keeps up", count(loads, "load", "loads")),
 		Head: heads("Policy", "Geometric mean", "Worst", "<Where", "Among the best", "<Saturated from")}
 	for i, s := range all {
 		if i == maxRanked {
@@ -160,7 +164,8 @@ func (d *study) ranking(all []standing, loads int) table {
 		if from == "" {
 			from = "–"
 		}
-		r.Cells = []cellText{{S: times(s.mean)}, {S: times(s.worst)}, {S: where, Words: true}, {S: fmt.Sprintf("%d of %d", s.close, s.loads)}, {S: from, Words: true}}
+		r.Cells = []cellText{{S: times(s.mean)}, {S: times(s.worst)}, {S: where, Words: true},
+			{S: fmt.Sprintf("%d of %d", s.close, s.loads)}, {S: from, Words: true}}
 		t.Rows = append(t.Rows, r)
 	}
 	return t

@@ -91,7 +91,8 @@ func (c *chwbl) choose(v *view) (int, router.Reason) {
 			index[v.targets[i].ID] = i
 		}
 	}
-	from, _ := slices.BinarySearchFunc(ring, c.key(&v.prompt), func(p point, key uint64) int { return cmp.Compare(p.at, key) })
+	from, _ := slices.BinarySearchFunc(ring, c.key(&v.prompt),
+		func(p point, key uint64) int { return cmp.Compare(p.at, key) })
 	first := index[ring[from%len(ring)].id]
 	for n := range ring {
 		i := index[ring[(from+n)%len(ring)].id]

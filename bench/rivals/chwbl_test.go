@@ -62,7 +62,8 @@ func TestCHWBLBound(t *testing.T) {
 		}
 		d := chosen(t, s, p, ts)
 		if got := d.Target.ID != own; got != c.overflows || got != (d.Reason == router.ReasonHashOverflow) {
-			t.Errorf("%d at the own place, %v at the others: overflow %v (%s), want %v", c.own, c.others, got, d.Reason, c.overflows)
+			t.Errorf("%d at the own place, %v at the others: overflow %v (%s), want %v", c.own, c.others, got, d.Reason,
+				c.overflows)
 		}
 	}
 }
@@ -74,7 +75,8 @@ func TestCHWBLKey(t *testing.T) {
 	}
 	chat := func(system, user, next string) router.Prompt {
 		p, err := prompt.FromChat(fmt.Appendf(nil,
-			`{"messages":[{"role":"system","content":%q},{"role":"user","content":%q},{"role":"assistant","content":%q}]}`, system, user, next))
+			`{"messages":[{"role":"system","content":%q},{"role":"user","content":%q},{"role":"assistant","content":%q}]}`,
+			system, user, next))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -134,13 +134,16 @@ func TestLMetric(t *testing.T) {
 			{"249 x 4", []have{warm("a", p.Text[:3004])}, []router.Target{at("a", 3), at("b", 0)}, p, "a"},
 			{"250 x 5", []have{warm("a", p.Text[:3000])}, []router.Target{at("a", 4), at("b", 0)}, p, "b"},
 			// 1,001 x 1 for b, which counts.
-			{"a token that waits", []have{warm("a", p.Text[:3000])}, []router.Target{at("a", 3), prefilling("b", 0, 1)}, p, pending},
-			{"no tokens at all: fewer requests", []have{warm("a", p.Text), warm("b", p.Text)}, []router.Target{at("a", 7), at("b", 6)}, p, "b"},
+			{"a token that waits", []have{warm("a", p.Text[:3000])}, []router.Target{at("a", 3), prefilling("b", 0, 1)},
+				p, pending},
+			{"no tokens at all: fewer requests", []have{warm("a", p.Text), warm("b", p.Text)},
+				[]router.Target{at("a", 7), at("b", 6)}, p, "b"},
 			{"a tie", nil, []router.Target{at("a", 2), at("b", 2)}, p, "a b"},
 		}
 	}
 	check(t, func(c Common) (*Strategy, error) { return NewLMetric(LMetricConfig{Common: c}) }, rules("a"))
-	check(t, func(c Common) (*Strategy, error) { return NewLMetric(LMetricConfig{Common: c, NewTokensOnly: true}) }, rules("b"))
+	check(t, func(c Common) (*Strategy, error) { return NewLMetric(LMetricConfig{Common: c, NewTokensOnly: true}) },
+		rules("b"))
 }
 
 func TestLeastPrefill(t *testing.T) {
@@ -206,13 +209,15 @@ func TestLLMDWeighted(t *testing.T) {
 		// Two wait: a queue of one. 2.7 + 0 + 1 against 4; 3 + 0 + 1 against 4.
 		{"a queue", []have{warm("a", p.Text[:576]), queuing("a", other), queuing("a", other)}, two, p, "b"},
 		{"a queue and all of the prompt", []have{warm("a", p.Text), queuing("a", other), queuing("a", other)}, two, p, "a b"},
-		{"a shared lead is in use once", []have{warm("a", p.Text[:256]), flying("a", other), flying("a", other)}, two, p, "a"},
+		{"a shared lead is in use once", []have{warm("a", p.Text[:256]), flying("a", other), flying("a", other)},
+			two, p, "a"},
 		{"two texts fill it", []have{warm("a", p.Text[:384]), flying("a", other), flying("a", text("q", 640))}, two, p, "b"},
 		// Others wait as ours do: a queue of 0 + 2 x 1/1. 3 + 0 + 1 against 4.
 		{"others' requests", []have{warm("a", p.Text), queuing("a", other)}, queued, p, "a b"},
 		// 0 + 2 x 1/2 where c has the longest, of 2: 3 + 1 + 1 against 4.
 		{"others' requests, half of which wait", []have{
-			warm("a", p.Text), queuing("a", other), flying("a", other), queuing("c", other), queuing("c", other), queuing("c", other),
+			warm("a", p.Text), queuing("a", other), flying("a", other), queuing("c", other), queuing("c", other),
+			queuing("c", other),
 		}, append(queued[:2:2], at("c", 0)), p, "a"},
 		{"others' requests, where ours do not wait", []have{warm("a", p.Text), flying("a", other)}, queued, p, "a"},
 	})
@@ -243,10 +248,14 @@ func TestDynamo(t *testing.T) {
 		{"10 + 10 against 10 + 10", had, []router.Target{prefilling("a", 0, 160), at("b", 0)}, p, "a b"},
 		{"one token more", had, []router.Target{prefilling("a", 0, 161), at("b", 0)}, p, "b"},
 		{"requests themselves cost nothing", had, []router.Target{at("a", 1000), at("b", 0)}, p, "a"},
-		{"a prompt in flight: 0 + 20", []have{warm("a", p.Text), flying("a", other)}, []router.Target{at("a", 1), at("b", 0)}, p, "a b"},
-		{"the same one in flight: 10 + 10", []have{flying("a", p.Text)}, []router.Target{prefilling("a", 1, 160), at("b", 0)}, p, "a b"},
-		{"a lead of it in flight: 10 + 10", []have{flying("a", p.Text[:320])}, []router.Target{prefilling("a", 1, 80), at("b", 0)}, p, "a b"},
-		{"part of a block is not cached: 10 + 10", []have{warm("a", p.Text[:63])}, []router.Target{at("a", 0), at("b", 0)}, p, "a b"},
+		{"a prompt in flight: 0 + 20", []have{warm("a", p.Text), flying("a", other)},
+			[]router.Target{at("a", 1), at("b", 0)}, p, "a b"},
+		{"the same one in flight: 10 + 10", []have{flying("a", p.Text)}, []router.Target{prefilling("a", 1, 160), at("b", 0)},
+			p, "a b"},
+		{"a lead of it in flight: 10 + 10", []have{flying("a", p.Text[:320])},
+			[]router.Target{prefilling("a", 1, 80), at("b", 0)}, p, "a b"},
+		{"part of a block is not cached: 10 + 10", []have{warm("a", p.Text[:63])},
+			[]router.Target{at("a", 0), at("b", 0)}, p, "a b"},
 	})
 	check(t, func(c Common) (*Strategy, error) {
 		return NewDynamo(DynamoConfig{Common: c, OverlapCredit: 0.5, PrefillScale: 2})

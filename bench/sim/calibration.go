@@ -100,8 +100,10 @@ func (c *Calibration) Check() error {
 	if !(c.Step >= 1e-9 && c.Step <= 100) {
 		return fmt.Errorf("sim: calibration %q: a step of %v s is not one of 1 ns to 100 s", c.Name, float64(c.Step))
 	}
-	if c.StepTokens < 1 || c.Sequences < 1 || c.BlockSize < 1 || c.Blocks < 1 || c.CPUBlocks < 0 || c.StepTokens < c.Sequences {
-		return fmt.Errorf("sim: calibration %q: needs tokens a step (no fewer than sequences), sequences, a block size and blocks", c.Name)
+	if c.StepTokens < 1 || c.Sequences < 1 || c.BlockSize < 1 || c.Blocks < 1 || c.CPUBlocks < 0 ||
+		c.StepTokens < c.Sequences {
+		return fmt.Errorf("sim: calibration %q: needs tokens a step (no fewer than sequences), sequences, a block size and "+
+			"blocks", c.Name)
 	}
 	return nil
 }

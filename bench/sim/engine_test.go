@@ -94,7 +94,8 @@ func sameRun(t *testing.T, seed uint64) {
 	n.run(slices.Clone(all))
 	for i, want := range all {
 		g, s := got[i], alone[i]
-		if g.first != want.first || g.end != want.end || g.cached != want.cached || g.loaded != want.loaded || g.made != want.output {
+		if g.first != want.first || g.end != want.end || g.cached != want.cached || g.loaded != want.loaded ||
+			g.made != want.output {
 			t.Fatalf("seed %d, %+v, request %d: first %d end %d cached %d loaded %d; want %d %d %d %d", seed, c, i,
 				g.first, g.end, g.cached, g.loaded, want.first, want.end, want.cached, want.loaded)
 		}
@@ -127,7 +128,8 @@ func checkEngine(t testing.TB, e *engine) {
 	refs := make(map[int32]int32)
 	for _, s := range e.running {
 		if len(s.blocks)*e.cal.BlockSize < s.have || s.have > s.prompt+s.made || s.made >= s.output && e.busy {
-			t.Fatalf("a request with %d of %d tokens has %d blocks, %d of %d made", s.have, s.prompt, len(s.blocks), s.made, s.output)
+			t.Fatalf("a request with %d of %d tokens has %d blocks, %d of %d made", s.have, s.prompt, len(s.blocks),
+				s.made, s.output)
 		}
 		for _, b := range s.blocks {
 			refs[b]++

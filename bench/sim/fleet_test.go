@@ -118,7 +118,8 @@ func TestNothingIsLost(t *testing.T) {
 		outputs += int64(q.Output)
 	}
 	if r.Finished != 300 || r.PromptTokens != prompts || r.OutputTokens != outputs {
-		t.Errorf("%d finished, %d prompt and %d output tokens; want 300, %d, %d", r.Finished, r.PromptTokens, r.OutputTokens, prompts, outputs)
+		t.Errorf("%d finished, %d prompt and %d output tokens; want 300, %d, %d", r.Finished, r.PromptTokens, r.OutputTokens,
+			prompts, outputs)
 	}
 	computed, sent := int64(0), 0
 	for _, p := range r.PerReplica {
@@ -126,7 +127,8 @@ func TestNothingIsLost(t *testing.T) {
 		sent += p.Requests
 	}
 	if r.Preempted > 0 || computed != prompts-r.CachedTokens {
-		t.Errorf("%d tokens computed of %d, of which %d were cached; %d preempted", computed, prompts, r.CachedTokens, r.Preempted)
+		t.Errorf("%d tokens computed of %d, of which %d were cached; %d preempted", computed, prompts, r.CachedTokens,
+			r.Preempted)
 	}
 	if sent != 300 || r.MaxMean > 1.02 {
 		t.Errorf("%d sent, max/mean %v", sent, r.MaxMean)
@@ -227,15 +229,18 @@ func TestTell(t *testing.T) {
 
 func TestJoinAndSlow(t *testing.T) {
 	w := workload(t, "none", 8, 600)
-	r := mustRun(t, Config{Workload: w, Policy: leastLoad, Replicas: 3, Events: []Event{{At: 20 * time.Second, Kind: Join}}})
+	r := mustRun(t, Config{Workload: w, Policy: leastLoad, Replicas: 3,
+		Events: []Event{{At: 20 * time.Second, Kind: Join}}})
 	if len(r.PerReplica) != 4 || r.PerReplica[3].Requests < 50 {
 		t.Errorf("the new replica got %+v", r.PerReplica[len(r.PerReplica)-1])
 	}
 	even := mustRun(t, Config{Workload: w, Policy: roundRobin, Replicas: 4})
 	slow := mustRun(t, Config{Workload: w, Policy: roundRobin, Replicas: 4, Speeds: []float64{1, 0.5}})
-	late := mustRun(t, Config{Workload: w, Policy: roundRobin, Replicas: 4, Events: []Event{{Kind: Slow, Replica: 1, Speed: 0.5}}})
+	late := mustRun(t, Config{Workload: w, Policy: roundRobin, Replicas: 4,
+		Events: []Event{{Kind: Slow, Replica: 1, Speed: 0.5}}})
 	if slow.PerReplica[1].Busy < 1.1*even.PerReplica[1].Busy || slow.TTFT.Mean <= even.TTFT.Mean {
-		t.Errorf("at half speed %v s are busy, mean TTFT %v; at full speed %v and %v", slow.PerReplica[1].Busy, slow.TTFT.Mean,
+		t.Errorf("at half speed %v s are busy, mean TTFT %v; at full speed %v and %v", slow.PerReplica[1].Busy,
+			slow.TTFT.Mean,
 			even.PerReplica[1].Busy, even.TTFT.Mean)
 	}
 	if d := cmp.Diff(slow, late); d != "" {

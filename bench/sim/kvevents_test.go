@@ -17,7 +17,8 @@ import (
 
 var (
 	precise = Policy{Name: precisecacheaware.Name, Exact: true, New: func(e Env) (router.Strategy, error) {
-		return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
+		return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Now: e.Now, Index: e.Index,
+			BlockSize: e.Calibration.BlockSize})
 	}}
 	exactWork = Policy{Name: "exact_work", Exact: true, New: func(e Env) (router.Strategy, error) {
 		return leastwork.New(leastwork.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
@@ -94,13 +95,16 @@ func TestIndexIsThePool(t *testing.T) {
 		cfg  Config
 	}{
 		{"chat", Config{Workload: workload(t, "chat", 40, 1500), Policy: precise, Calibration: coarse}},
-		{"fine blocks, three gateways", Config{Workload: workload(t, "chat", 30, 600), Policy: exactWork, Calibration: small, Gateways: 3}},
-		{"preempted, chunk by chunk", Config{Workload: workload(t, "chat", 30, 500), Policy: exactWork, Calibration: tight, Replicas: 4}},
+		{"fine blocks, three gateways", Config{Workload: workload(t, "chat", 30, 600), Policy: exactWork, Calibration: small,
+			Gateways: 3}},
+		{"preempted, chunk by chunk", Config{Workload: workload(t, "chat", 30, 500), Policy: exactWork, Calibration: tight,
+			Replicas: 4}},
 		{"cpu memory", Config{Workload: workload(t, "b2b-saas", 4, 800), Policy: precise, Calibration: tiered, Gateways: 2}},
-		{"deaths and newcomers", Config{Workload: workload(t, "chat", 20, 800), Policy: precise, Calibration: coarse, Gateways: 2, Events: []Event{
-			{At: 5 * time.Second, Kind: Die, Replica: 1, Down: 5 * time.Second}, {At: 8 * time.Second, Kind: Join},
-			{At: 15 * time.Second, Kind: Die, Replica: 1, Down: time.Second, Tell: true},
-		}}},
+		{"deaths and newcomers", Config{Workload: workload(t, "chat", 20, 800), Policy: precise, Calibration: coarse,
+			Gateways: 2, Events: []Event{
+				{At: 5 * time.Second, Kind: Die, Replica: 1, Down: 5 * time.Second}, {At: 8 * time.Second, Kind: Join},
+				{At: 15 * time.Second, Kind: Die, Replica: 1, Down: time.Second, Tell: true},
+			}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -172,7 +176,8 @@ func TestTokenIDsAreTheBlocks(t *testing.T) {
 	const size = 16
 	texts := &trace.Workload{Name: "text", Requests: []trace.Request{
 		{Text: string(make([]byte, 999)), Input: 250, Output: 40, ReplyText: "the answer, of some length, that goes on"},
-		{Text: string(make([]byte, 999)) + "the answer, of some length, that goes on and on, until the end", Input: 266, Output: 50},
+		{Text: string(make([]byte, 999)) + "the answer, of some length, that goes on and on, until the end", Input: 266,
+			Output: 50},
 		{Text: string(make([]byte, 130)), Input: 33, Output: 200},
 	}}
 	for _, w := range []*trace.Workload{workload(t, "chat", 10, 300), workload(t, "agents", 10, 300), texts} {
@@ -207,7 +212,8 @@ func TestTokenIDsAreTheBlocks(t *testing.T) {
 
 func TestKVEventsAreChecked(t *testing.T) {
 	for _, kv := range []KVEvents{{Lag: -1}, {Drop: -0.1}, {Drop: 1}} {
-		if _, err := Run(context.Background(), Config{Workload: workload(t, "chat", 5, 10), Policy: precise, KV: kv}); err == nil {
+		if _, err := Run(context.Background(), Config{Workload: workload(t, "chat", 5, 10), Policy: precise,
+			KV: kv}); err == nil {
 			t.Errorf("%+v is taken", kv)
 		}
 	}

@@ -96,7 +96,8 @@ func (f *fleet) firstToken(s *seq) {
 	r := &f.reqs[s.req]
 	r.first = f.now
 	if s.cached > r.ideal {
-		f.err = fmt.Errorf("sim: %s: request %d found %d tokens, an infinite cache has %d", f.cfg.Policy.Name, s.req, s.cached, r.ideal)
+		f.err = fmt.Errorf("sim: %s: request %d found %d tokens, an infinite cache has %d", f.cfg.Policy.Name, s.req,
+			s.cached, r.ideal)
 	}
 	f.believed(r, s)
 	r.lease.FirstToken()
@@ -127,7 +128,8 @@ func (f *fleet) believed(r *request, s *seq) {
 func (f *fleet) finished(s *seq) {
 	i := int(s.req)
 	r, t := &f.reqs[i], &f.cfg.Workload.Requests[i]
-	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: s.prompt, CachedTokens: s.cached, OutputTokens: s.made}
+	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: s.prompt, CachedTokens: s.cached,
+		OutputTokens: s.made}
 	if !f.cfg.Policy.NoText {
 		o.Reply = t.KnownReply()
 	}

@@ -138,7 +138,8 @@ func quantile(v []float64, q float64) float64 {
 // check reports a result that cannot be.
 func (r *Result) check() error {
 	if r.HitShare > r.IdealShare+1e-12 {
-		return fmt.Errorf("sim: %s, %s at %v: a hit share of %v is above the ideal, %v", r.Workload, r.Policy, r.Rate, r.HitShare, r.IdealShare)
+		return fmt.Errorf("sim: %s, %s at %v: a hit share of %v is above the ideal, %v", r.Workload, r.Policy, r.Rate,
+			r.HitShare, r.IdealShare)
 	}
 	if n := r.Finished + r.Broken + r.Lost + r.Rejected; n != r.Requests {
 		return fmt.Errorf("sim: %s, %s at %v: %d requests ended of %d", r.Workload, r.Policy, r.Rate, n, r.Requests)

@@ -60,7 +60,8 @@ func startGateway(ctx context.Context, path, config string) (*gateway, error) {
 		// So small that bodies or requests which are never let go of are soon missed.
 		"-max-bodies", strconv.Itoa(64<<20), "-max-requests", "512",
 		"-drain-delay", "0s", "-grace", "10s")
-	g.cmd.Env = append(os.Environ(), fmt.Sprintf("GODEBUG=gctrace=1,schedtrace=%d,scheddetail=1", sampleEvery.Milliseconds()))
+	g.cmd.Env = append(os.Environ(), fmt.Sprintf("GODEBUG=gctrace=1,schedtrace=%d,scheddetail=1",
+		sampleEvery.Milliseconds()))
 	stderr, err := g.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

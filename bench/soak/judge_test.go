@@ -80,7 +80,8 @@ SCHED 4004ms: gomaxprocs=2
 	if d := cmp.Diff([]string{"level=WARN path=/v1/c0nf1dent1al\n"}, r.told); d != "" {
 		t.Error("secrets:", d)
 	}
-	if said := strings.Join(r.said, ""); !strings.HasPrefix(said, "level=INFO msg=listening\n") || strings.Contains(said, "SCHED") {
+	if said := strings.Join(r.said, ""); !strings.HasPrefix(said, "level=INFO msg=listening\n") ||
+		strings.Contains(said, "SCHED") {
 		t.Errorf("it said %q", said)
 	}
 }
@@ -92,7 +93,8 @@ func TestCheck(t *testing.T) {
 	}
 	for name, spoil := range map[string]func(*soak){
 		"-for": func(s *soak) { s.length = time.Second }, "-users": func(s *soak) { s.users = 0 },
-		"-replicas": func(s *soak) { s.replicas = 2 }, "-think": func(s *soak) { s.think = -1 }, "-row": func(s *soak) { s.row = 0 },
+		"-replicas": func(s *soak) { s.replicas = 2 }, "-think": func(s *soak) { s.think = -1 },
+		"-row": func(s *soak) { s.row = 0 },
 	} {
 		s := good
 		spoil(&s)

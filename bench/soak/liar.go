@@ -35,7 +35,8 @@ var lies = []string{
 	"HTTP/1.1 200 OK\r\nX-Much: " + strings.Repeat("x", 300<<10) + "\r\n\r\n",
 	// Whole, but the text does not match its header.
 	"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 27\r\n\r\n{\"usage\":{\"prompt_tokens\":-",
-	event + "Content-Length: 74\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":1e999}}],\"usage\":[]}\n\ndata: \xff\xfe{{\n\n\n\n",
+	event + "Content-Length: 74\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":1e999}}],\"usage\":[]}\n\ndata: " +
+		"\xff\xfe{{\n\n\n\n",
 	"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope",
 	event + "\r\n" + "data: " + strings.Repeat("[", 200<<10),
 	"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n",

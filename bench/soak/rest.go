@@ -16,7 +16,8 @@ import (
 func (s *soak) atRest(ctx context.Context, v *verdict, f *fleet, idle float64) {
 	// Members that were away begin with a handicap that fades in ten seconds.
 	rested := time.Now().Add(11 * time.Second)
-	v.check("no replica has a request left", await(ctx, func() error { return unless(f.busy() > 0, fmt.Sprint(f.busy(), " are left")) }))
+	v.check("no replica has a request left", await(ctx,
+		func() error { return unless(f.busy() > 0, fmt.Sprint(f.busy(), " are left")) }))
 	v.check("the gateway counts no request in flight", await(ctx, func() error {
 		counts, err := f.gateway.inFlight(ctx)
 		for _, n := range counts {

@@ -68,7 +68,8 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 		}
 	}
 	f := &fleet{
-		path: filepath.Join(dir, "gateway.toml"), model: "*", strategy: "cache_aware", stay: s.replicas, did: map[string]int{},
+		path: filepath.Join(dir, "gateway.toml"), model: "*", strategy: "cache_aware", stay: s.replicas,
+		did:    map[string]int{},
 		random: rand.New(rand.NewPCG(s.seed, 0)), log: func(string) {},
 	}
 	defer f.close()
@@ -160,7 +161,8 @@ func (s *soak) load(ctx context.Context, f *fleet, c *clients) (*readings, error
 
 	fmt.Fprintf(s.out, "%d replicas and up to %d that come and go, %d clients, %v; not judged before %v\n\n",
 		s.replicas, maxGuests, s.users, s.length, s.warmUp())
-	fmt.Fprintf(s.out, "%8s %9s %8s %7s %8s %7s %7s %7s | %9s %10s %9s\n", "time", "requests", "whole", "again", "canceled", "refused", "broken", "failed", "heap MB", "goroutines", "RSS MB")
+	fmt.Fprintf(s.out, "%8s %9s %8s %7s %8s %7s %7s %7s | %9s %10s %9s\n", "time", "requests", "whole", "again",
+		"canceled", "refused", "broken", "failed", "heap MB", "goroutines", "RSS MB")
 	var shown struct{ heap, goroutines int }
 	next := start.Add(s.row)
 	var ended error
@@ -173,7 +175,8 @@ func (s *soak) load(ctx context.Context, f *fleet, c *clients) (*readings, error
 		if now := time.Now(); !now.Before(next) {
 			next = next.Add(s.row)
 			fmt.Fprintf(s.out, "%8s %9d %8d %7d %8d %7d %7d %7d | %9.1f %10.0f %9.1f\n", now.Sub(start).Round(time.Second),
-				c.sent.Load(), c.whole.Load(), c.again.Load(), c.canceled.Load(), c.refused.Load(), c.broken.Load(), c.failed.Load(),
+				c.sent.Load(), c.whole.Load(), c.again.Load(), c.canceled.Load(), c.refused.Load(), c.broken.Load(),
+				c.failed.Load(),
 				median(r.heap[shown.heap:])/(1<<20), median(r.goroutines[shown.goroutines:]), f.gateway.resident()/(1<<20))
 			shown.heap, shown.goroutines = len(r.heap), len(r.goroutines)
 		}
@@ -205,7 +208,8 @@ func (r *readings) judge(v *verdict) {
 			continue
 		}
 		first, last, err := flat(series.all, r.from, series.limit)
-		v.check(fmt.Sprintf("%s flat: %.1f in the first third, %.1f in the last", series.what, first/series.unit, last/series.unit), err)
+		v.check(fmt.Sprintf("%s flat: %.1f in the first third, %.1f in the last", series.what, first/series.unit,
+			last/series.unit), err)
 	}
 }
 
@@ -232,7 +236,8 @@ func happenings(v *verdict, f *fleet, c *clients) {
 	}
 	v.check("faults: "+strings.Join(did, ", "), unless(len(missing) > 0, "never: "+strings.Join(missing, ", ")))
 	sent, whole, failed := c.sent.Load(), c.whole.Load(), c.failed.Load()+c.broken.Load()
-	v.check(fmt.Sprintf("%d requests, of which %d were answered whole, %d of them by another replica than the first, %d left by the client, %d nonsense, and %d failed or broke off",
+	v.check(fmt.Sprintf("%d requests, of which %d were answered whole, %d of them by another replica than the first, %d "+
+		"left by the client, %d nonsense, and %d failed or broke off",
 		sent, whole, c.again.Load(), c.canceled.Load(), c.refused.Load(), failed),
 		unless(whole < 100 || c.again.Load() == 0 || c.canceled.Load() == 0 || c.refused.Load() == 0, "too little happened"))
 	v.check(fmt.Sprintf("%.2f%% of good requests failed or broke off", 100*float64(failed)/float64(max(1, whole+failed))),

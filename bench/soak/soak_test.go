@@ -24,7 +24,8 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	s := soak{
-		out: t.Output(), length: length, users: 8, think: 150 * time.Millisecond, replicas: 6, row: 10 * time.Second, seed: 1, verbose: true,
+		out: t.Output(), length: length, users: 8, think: 150 * time.Millisecond, replicas: 6, row: 10 * time.Second, seed: 1,
+		verbose: true,
 	}
 	good, err := s.run(t.Context())
 	if err != nil {

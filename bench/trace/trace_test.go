@@ -220,7 +220,8 @@ func TestCopies(t *testing.T) {
 	count := make(map[string]int)
 	for _, r := range out {
 		count[r.Text]++
-		if r.After != None && (out[r.After].Session != r.Session || r.Text != "other" && !strings.HasPrefix(r.Text, out[r.After].Text) && len(r.Text) > 5) {
+		if r.After != None && (out[r.After].Session != r.Session || r.Text != "other" &&
+			!strings.HasPrefix(r.Text, out[r.After].Text) && len(r.Text) > 5) {
 			t.Errorf("%q follows %q", r.Text, out[r.After].Text)
 		}
 	}

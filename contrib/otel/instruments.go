@@ -123,7 +123,8 @@ func (i *instruments) make(m metric.Meter) error {
 		.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
 
 	i.indexTargets = k.gauge("warmroute.index.targets", "{target}", "Targets that the index knows.")
-	i.indexTrusted = k.gauge("warmroute.index.targets.trusted", "{target}", "Targets with a stream that can be trusted now.")
+	i.indexTrusted = k.gauge("warmroute.index.targets.trusted", "{target}",
+		"Targets with a stream that can be trusted now.")
 	i.indexBlocks = k.gauge("warmroute.index.blocks", "{block}", "Resident blocks, each once for each target that has it.")
 	i.indexStored = k.total("warmroute.index.blocks.stored", "{block}", "Blocks that engines reported as stored.")
 	i.indexRemoved = k.total("warmroute.index.blocks.removed", "{block}", "Blocks that engines reported as removed.")

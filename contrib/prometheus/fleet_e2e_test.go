@@ -150,11 +150,13 @@ func TestFleetOnThePage(t *testing.T) {
 	g.is(2, "warmroute_attempts_total", "route=chat", "outcome=finished", "code=2xx")
 	g.is(2, "warmroute_predicted_cached_ratio", "route=chat")
 	g.is(2, "warmroute_pick_duration_seconds", "route=chat")
-	judged, predicted, reported := g.sum("warmroute_judged_prompt_tokens_total"), g.sum("warmroute_predicted_cached_tokens_total"), g.sum("warmroute_reported_cached_tokens_total")
+	judged, predicted, reported := g.sum("warmroute_judged_prompt_tokens_total"),
+		g.sum("warmroute_predicted_cached_tokens_total"), g.sum("warmroute_reported_cached_tokens_total")
 	if judged < 100 || predicted < judged*0.9 || reported < judged*0.9 {
 		t.Errorf("of %v tokens %v predicted, %v reported", judged, predicted, reported)
 	}
-	if over, under := g.sum("warmroute_overpredicted_cached_tokens_total"), g.sum("warmroute_underpredicted_cached_tokens_total"); over-under != predicted-reported {
+	if over, under := g.sum("warmroute_overpredicted_cached_tokens_total"),
+		g.sum("warmroute_underpredicted_cached_tokens_total"); over-under != predicted-reported {
 		t.Errorf("%v too many and %v too few, of %v and %v", over, under, predicted, reported)
 	}
 	g.reaches(10, "warmroute_index_blocks", "index=kv")

@@ -32,7 +32,8 @@ const (
 
 var (
 	targetsByState = read(gauge, "targets", "Targets of the fleet in a state.", "fleet", "state")
-	scrapeFailing  = read(gauge, "targets_scrape_failing", "Targets with a metrics page that could not be read the last time.",
+	scrapeFailing  = read(gauge, "targets_scrape_failing",
+		"Targets with a metrics page that could not be read the last time.",
 		"fleet")
 	targetReady = read(gauge, "target_ready",
 		"1 if the target is ready, else 0; for other targets, the number of ready ones.", "fleet", "target")
@@ -64,7 +65,8 @@ var (
 		"index")
 	predictions = read(counter, "index_predictions_total",
 		"Finished requests with cached tokens from both the index and the engine.", "route")
-	mispredictions = read(counter, "index_mispredictions_total", "Predictions that differ from the tokens that the engine reported.",
+	mispredictions = read(counter, "index_mispredictions_total",
+		"Predictions that differ from the tokens that the engine reported.",
 		"route")
 
 	trieBytes   = read(gauge, "trie_text_bytes", "Text that is remembered; shared text counts once.", "trie")
@@ -73,7 +75,8 @@ var (
 	trieEvicted = read(counter, "trie_evicted_prompts_total", "Prompts that went because of a bound.", "trie")
 
 	lmcacheFree = read(gauge, "lmcache_free_ratio",
-		"Share of the target's LMCache that is free; targets of which nothing is known have none, for other targets it is the least.", "fleet", "target")
+		"Share of the target's LMCache that is free; targets of which nothing is known have none, for other targets it is "+
+			"the least.", "fleet", "target")
 	lmcacheStates = read(gauge, "lmcache_caches", "LMCaches in a state.", "fleet", "state")
 )
 

@@ -166,7 +166,8 @@ func keyboard(t *testing.T, f *fleet, p *tab) {
 		t.Error("the focus cannot be seen")
 	}
 	p.press("Enter", 13, false)
-	p.wait("the candidates", `document.activeElement.getAttribute("aria-expanded") === "true" && document.querySelectorAll("#decisions tr.more tbody tr").length === 3`)
+	p.wait("the candidates",
+		`document.activeElement.getAttribute("aria-expanded") === "true" && document.querySelectorAll("#decisions tr.more tbody tr").length === 3`)
 	p.wait("one that was taken", `document.querySelectorAll("#decisions tr.more tr.picked").length === 1`)
 	p.wait("the prompt, which is switched on",
 		`document.querySelector("#decisions tr.more pre").textContent.includes("[user]")`)
@@ -184,7 +185,8 @@ func keyboard(t *testing.T, f *fleet, p *tab) {
 		t.Errorf("%d rows, then %d", before, after)
 	}
 	p.press("Enter", 13, false)
-	p.wait("that it is closed", `document.activeElement.getAttribute("aria-expanded") === "false" && !document.querySelector("#decisions tr.more")`)
+	p.wait("that it is closed",
+		`document.activeElement.getAttribute("aria-expanded") === "false" && !document.querySelector("#decisions tr.more")`)
 
 	p.eval(`document.querySelector("#try-body").focus()`, nil)
 	p.do("Input.insertText", map[string]any{"text": "Where does the first train go?"}, nil)

@@ -25,7 +25,8 @@ func TestPage(t *testing.T) {
 	f.chats(6, 3, "clerk")
 	p.wait("decisions with candidates", `document.querySelector("#decisions .why")`)
 	p.wait("cached share", `[...document.querySelectorAll("#targets .spark")].length > 0`)
-	p.wait("live streams", `[...document.querySelectorAll("#streams tbody tr")].some(r => /live|partial/.test(r.innerText)) && document.querySelectorAll("#streams tbody tr").length === 4`)
+	p.wait("live streams",
+		`[...document.querySelectorAll("#streams tbody tr")].some(r => /live|partial/.test(r.innerText)) && document.querySelectorAll("#streams tbody tr").length === 4`)
 
 	f.burst("timetable", 40)
 	p.wait("a spill", `[...document.querySelectorAll("#decisions .badge")].some(b => b.textContent === "spill") && tile("Spills") > 0`)
@@ -51,8 +52,10 @@ func TestPage(t *testing.T) {
 		}
 		p.eval(`[...document.querySelectorAll("#targets tbody tr")].some(r => r.innerText.includes("cooling"))`, &seen)
 	}
-	p.wait("a dead replica", `[...document.querySelectorAll("#targets tbody tr")].some(r => r.innerText.includes(`+jsHost(dead)+`) && r.innerText.includes("cooling"))`)
-	p.wait("what happened to it", `[...document.querySelectorAll("#events li")].some(e => e.innerText.includes(`+jsHost(dead)+`) && e.innerText.includes("is cooling"))`)
+	p.wait("a dead replica", `[...document.querySelectorAll("#targets tbody tr")].some(r => r.innerText.includes(`+
+		jsHost(dead)+`) && r.innerText.includes("cooling"))`)
+	p.wait("what happened to it", `[...document.querySelectorAll("#events li")].some(e => e.innerText.includes(`+
+		jsHost(dead)+`) && e.innerText.includes("is cooling"))`)
 	p.wait("that this is said aloud", `document.querySelector("#announce").textContent !== ""`)
 	p.wait("what failed", `tile("Failed") > 0`)
 	shoot(p, "dead")

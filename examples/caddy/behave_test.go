@@ -255,7 +255,8 @@ func (source) GetUpstreams(*http.Request) ([]*reverseproxy.Upstream, error) {
 func TestDynamicUpstreams(t *testing.T) {
 	rs, addrs := fleetOf(t, 3, vllmtest.Config{TimeScale: 0.05})
 	all := strings.Fields(addrs)
-	h := start(t, "reverse_proxy {\ndynamic of_the_tests\nlb_policy warmroute cache_aware\nheader_down X-Upstream {rp.upstream.hostport}\nheader_down X-Reason {rp.warmroute.reason}\n}")
+	h := start(t, "reverse_proxy {\ndynamic of_the_tests\nlb_policy warmroute cache_aware\nheader_down X-Upstream "+
+		"{rp.upstream.hostport}\nheader_down X-Reason {rp.warmroute.reason}\n}")
 	ms := []message{{"system", strings.Repeat("be brief. ", 200)}}
 	where := func() (string, string) {
 		t.Helper()

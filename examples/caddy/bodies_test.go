@@ -92,7 +92,8 @@ func TestBrokenBody(t *testing.T) {
 	for name, limit := range map[string]string{"read": "", "passed on": "max_body 1kB"} {
 		t.Run(name, func(t *testing.T) {
 			a, b := serve(t, ok), serve(t, ok)
-			h := start(t, "request_body {\nmax_size 8kB\n}\nreverse_proxy "+a.addr+" "+b.addr+" {\nlb_policy warmroute round_robin {\n"+limit+
+			h := start(t, "request_body {\nmax_size 8kB\n}\nreverse_proxy "+a.addr+" "+b.addr+
+				" {\nlb_policy warmroute round_robin {\n"+limit+
 				"\n}\nlb_retries 3\nlb_retry_match {\nmethod POST\n}\nfail_duration 1h\n}")
 			for i := range 4 {
 				c, err := net.Dial("unix", filepath.Join(h.dir, "site"))

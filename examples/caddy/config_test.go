@@ -87,7 +87,8 @@ func TestBadConfig(t *testing.T) {
 		{"lb_policy warmroute {\nstrategy least_work {\nmiss_weight -1\n}\n}", "MissWeight"},
 		{"lb_policy warmroute\ntransport fastcgi", "FastCGI|fastcgi"},
 	} {
-		config, err := adapt("{\nadmin off\npersist_config off\nauto_https off\nlog {\noutput discard\n}\n}\nhttp:// {\nbind unix/" + t.TempDir() + "/s\nreverse_proxy localhost:1 {\n" + tc.policy + "\n}\n}")
+		config, err := adapt("{\nadmin off\npersist_config off\nauto_https off\nlog {\noutput discard\n}\n}\nhttp:// " +
+			"{\nbind unix/" + t.TempDir() + "/s\nreverse_proxy localhost:1 {\n" + tc.policy + "\n}\n}")
 		if err == nil {
 			if err = caddy.Load(config, true); err == nil {
 				caddy.Stop()
@@ -120,7 +121,8 @@ func TestStrategies(t *testing.T) {
 		"random":          "",
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := start(t, "reverse_proxy "+addrs+" {\nlb_policy warmroute {\nstrategy "+name+" {\n"+option+"\n}\nweight "+rs[0].Addr()+" 2\n}\n}")
+			h := start(t, "reverse_proxy "+addrs+" {\nlb_policy warmroute {\nstrategy "+name+" {\n"+option+"\n}\nweight "+
+				rs[0].Addr()+" 2\n}\n}")
 			for range 4 {
 				if a := h.ask(context.Background(), body(true, 3, message{"user", "hello"}), nil); a.status != http.StatusOK ||
 					a.err != nil {

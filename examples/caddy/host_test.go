@@ -126,7 +126,8 @@ func TestCaddy(t *testing.T) {
 // sites over one replica, of which one takes round_robin, in turns.
 func TestAddedLatency(t *testing.T) {
 	_, addr := fleetOf(t, 1, vllmtest.Config{Instant: true, ReplyTokens: 20})
-	h, _ := run(t, "\thandle /plain/* {\n\t\turi strip_prefix /plain\n\t\treverse_proxy "+addr+" {\n\t\t\tlb_policy round_robin\n\t\t}\n\t}\n"+site(t, addr))
+	h, _ := run(t, "\thandle /plain/* {\n\t\turi strip_prefix /plain\n\t\treverse_proxy "+addr+
+		" {\n\t\t\tlb_policy round_robin\n\t\t}\n\t}\n"+site(t, addr))
 	b := body(true, 20, message{"user", strings.Repeat("all work and no play ", 700)}) // 14 KB
 	var took [2][]time.Duration
 	for i := range 2 * 400 {

@@ -78,7 +78,8 @@ func newHost(t testing.TB) *host {
 
 // caddyfile is a whole file of a site with these lines in it.
 func (h *host) caddyfile(site string) string {
-	return fmt.Sprintf("{\n\tadmin unix/%s/admin\n\tpersist_config off\n\tauto_https off\n\tgrace_period 5s\n\tlog {\n\t\toutput discard\n\t}\n}\nhttp:// {\n\tbind unix/%s/site\n%s\n}\n", h.dir, h.dir, site)
+	return fmt.Sprintf("{\n\tadmin unix/%s/admin\n\tpersist_config off\n\tauto_https off\n\tgrace_period 5s\n\tlog "+
+		"{\n\t\toutput discard\n\t}\n}\nhttp:// {\n\tbind unix/%s/site\n%s\n}\n", h.dir, h.dir, site)
 }
 
 // start runs Caddy in this process.

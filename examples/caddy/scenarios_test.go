@@ -145,7 +145,8 @@ func reloads(t *testing.T, h *host, again func(i int)) {
 	})
 	close(turn)
 	<-ended
-	t.Logf("caddy: %d reloads under load: %d of %d later turns stayed, none failed, %d had to be sent again by the client", n, stayed, later, crossed.Load())
+	t.Logf("caddy: %d reloads under load: %d of %d later turns stayed, none failed, %d had to be sent again by the client",
+		n, stayed, later, crossed.Load())
 	if n == 0 || stayed*10 < later*9 {
 		t.Errorf("%d reloads, %d of %d later turns stayed", n, stayed, later)
 	}
@@ -229,7 +230,8 @@ func kills(t *testing.T, h *host, rs []*vllmtest.Server) {
 	wg.Wait()
 	s := h.idle(t)
 	again := int64(s.Sent-before.Sent) - sent.Load()
-	t.Logf("caddy: one of four killed: %d requests, %d sent again, %d failed that another could serve, %d broke off in the midst",
+	t.Logf("caddy: one of four killed: %d requests, %d sent again, %d failed that another could serve, %d broke off in "+
+		"the midst",
 		sent.Load(), again, failed.Load(), broke.Load())
 	if failed.Load() != 0 || again+broke.Load() == 0 {
 		t.Errorf("%d failed, %d sent again, %d broke off", failed.Load(), again, broke.Load())

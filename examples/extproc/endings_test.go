@@ -106,7 +106,8 @@ func TestLearned(t *testing.T) {
 	if first() != 1 {
 		t.Error("the first piece is not the first token")
 	}
-	c.ask(respBody("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"day.\"},\"finish_reason\":\"stop\"}]}\n\n"+strings.Repeat(": still here\n\n", 1000), false))
+	c.ask(respBody("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"day.\"},\"finish_reason\":\"stop\"}]}\n\n"+
+		strings.Repeat(": still here\n\n", 1000), false))
 	c.ask(respBody("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":7,\"prompt_tokens_details\":{\"cached_tokens\":64}}}\n\ndata: [DONE]\n\n", true))
 	done := s.take()
 	if len(done) != 1 {
@@ -199,7 +200,8 @@ func FuzzExchange(f *testing.F) {
 	f.Add(pack(with(reqHeaders(true), "envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", four[1])))
 	m := reqHeaders(false)
 	m.ProtocolConfig = &extproc.ProtocolConfiguration{RequestBodyMode: filter.ProcessingMode_FULL_DUPLEX_STREAMED}
-	f.Add(pack(m, reqBody(small, false), &extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestTrailers{}}))
+	f.Add(pack(m, reqBody(small, false),
+		&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestTrailers{}}))
 	s := serve(f, Config{MaxBody: 200, PassOn: true}, patience, four...)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		x := &exchange{p: s.p, ctx: t.Context()}

@@ -292,7 +292,8 @@ func TestKill(t *testing.T) {
 	}
 	wg.Wait()
 	h.idle(t)
-	t.Logf("grpcbalancer: one of four killed: %d requests, %d attempts failed, %d requests failed that another could serve, %d broke off in the midst",
+	t.Logf("grpcbalancer: one of four killed: %d requests, %d attempts failed, %d requests failed that another could "+
+		"serve, %d broke off in the midst",
 		sent.Load(), h.stages(router.Failed), failed.Load(), broke.Load())
 	if failed.Load() != 0 {
 		t.Errorf("%d failed", failed.Load())

@@ -387,7 +387,8 @@ func TestKill(t *testing.T) {
 	}
 	wg.Wait()
 	h.idle(t)
-	t.Logf("reverseproxy: one of four killed: %d requests, %d sent again, %d failed that another could serve, %d broke off in the midst",
+	t.Logf("reverseproxy: one of four killed: %d requests, %d sent again, %d failed that another could serve, %d broke "+
+		"off in the midst",
 		sent.Load(), h.again.Load(), failed.Load(), broke.Load())
 	if failed.Load() != 0 || h.again.Load()+broke.Load() == 0 {
 		t.Errorf("%d failed, %d sent again", failed.Load(), h.again.Load())

@@ -272,7 +272,8 @@ func TestKill(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("scorer: one of four killed: %d requests, %d sent again, %d failed that another could serve, %d broke off in the midst",
+	t.Logf("scorer: one of four killed: %d requests, %d sent again, %d failed that another could serve, %d broke off in "+
+		"the midst",
 		sent.Load(), again.Load(), failed.Load(), broke.Load())
 	if failed.Load() != 0 || killed.Load().Stats().Restarts != 1 || again.Load()+broke.Load() == 0 {
 		t.Errorf("%d failed, %d sent again", failed.Load(), again.Load())

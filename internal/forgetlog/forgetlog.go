@@ -1,5 +1,5 @@
-// Package forgetlog knows whether a target was forgotten since a request was sent, so that the end of the request teaches
-// nothing about the target that has the same ID now.
+// Package forgetlog knows whether a target was forgotten since a request was sent, so that the end of the request
+// teaches nothing about the target that has the same ID now.
 package forgetlog
 
 import "strings"

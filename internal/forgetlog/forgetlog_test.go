@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAgainstHistory compares with a list of all that was forgotten: nothing forgotten is missed, and as long as the log
-// holds all IDs nothing is added.
+// TestAgainstHistory compares with a list of all that was forgotten: nothing forgotten is missed, and as long as the
+// log holds all IDs nothing is added.
 func TestAgainstHistory(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, ids := range []int{5, maxIDs, 2*maxIDs + 1} {

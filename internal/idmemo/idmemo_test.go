@@ -26,7 +26,8 @@ func TestMemo(t *testing.T) {
 		t.Errorf("equal strings at other addresses: %v", got)
 	}
 	for name, other := range map[string][]string{
-		"order": {"b", "a"}, "shorter": {"a"}, "longer": {"a", "b", "c"}, "empty": {}, "other bytes": {"a", "c"}, "other cut": {"ab", ""},
+		"order": {"b", "a"}, "shorter": {"a"}, "longer": {"a", "b", "c"}, "empty": {}, "other bytes": {"a", "c"},
+		"other cut": {"ab", ""},
 	} {
 		if m.Get(1, other) != nil {
 			t.Errorf("%s: taken for the list that was put", name)

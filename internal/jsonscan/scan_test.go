@@ -103,7 +103,8 @@ func plainJSON(b []byte) []byte {
 // them.
 func FuzzScanner(f *testing.F) {
 	for _, s := range []string{
-		`{"a":[1,-0.5e+3,true,false,null,"x\n\u00e9\ud83d\ude00\ud800"],"b":{},"c":[]}`, `[[[[`, `"\ud83d`, `[NaN,-Infinity,Infinity]`, "\xef\xbb\xbf1", `[-NaN]`, `{"a":1,}`, `01`, `{"a" : "b"} x`,
+		`{"a":[1,-0.5e+3,true,false,null,"x\n\u00e9\ud83d\ude00\ud800"],"b":{},"c":[]}`, `[[[[`, `"\ud83d`,
+		`[NaN,-Infinity,Infinity]`, "\xef\xbb\xbf1", `[-NaN]`, `{"a":1,}`, `01`, `{"a" : "b"} x`,
 		"\"a\x01\"", "\"\xff\xfe\"", `{"type":"\u0074","usage":{"usage":{"usage":{}}}}`,
 	} {
 		f.Add([]byte(s))

@@ -34,7 +34,8 @@ func TestExamples(t *testing.T) {
 		path, name, dir := f[0], f[1], f[2]
 		inside := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 		top, _, _ := strings.Cut(inside, "/")
-		if name == "main" || slices.Contains([]string{"internal", "examples", "docs"}, top) || strings.Contains(path, "/internal/") {
+		if name == "main" || slices.Contains([]string{"internal", "examples", "docs"}, top) ||
+			strings.Contains(path, "/internal/") {
 			continue
 		}
 		n++

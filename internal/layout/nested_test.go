@@ -163,9 +163,10 @@ func TestNestedModules(t *testing.T) {
 		for _, path := range imported(t, dir, all) {
 			to := relative(path)
 			inside := to == dir || strings.HasPrefix(to, dir+"/")
-			public := !strings.HasPrefix(to, "internal/") && !strings.HasPrefix(to, "examples/") && !slices.ContainsFunc(all, func(m string) bool {
-				return m != "." && (to == m || strings.HasPrefix(to, m+"/"))
-			})
+			public := !strings.HasPrefix(to, "internal/") && !strings.HasPrefix(to, "examples/") &&
+				!slices.ContainsFunc(all, func(m string) bool {
+					return m != "." && (to == m || strings.HasPrefix(to, m+"/"))
+				})
 			may := slices.ContainsFunc(rule.may, func(pattern string) bool { return fits(pattern, to) })
 			if to != "" && !inside && (rule.alone || !public && !may) {
 				t.Errorf("%s imports %s", dir, to)

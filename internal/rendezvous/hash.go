@@ -16,6 +16,6 @@ func Mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Place returns the place of id under seed: a number that looks random, is the same in every process and differs between
-// IDs. Of several IDs, each has the greatest place under an equal share of the seeds.
+// Place returns the place of id under seed: a number that looks random, is the same in every process and differs
+// between IDs. Of several IDs, each has the greatest place under an equal share of the seeds.
 func Place(id string, seed uint64) uint64 { return Mix(Hash(id) ^ seed) }

@@ -15,7 +15,8 @@ func Draw(id string, weight float64, seed uint64) Ticket {
 	return Ticket{place: (float64(Place(id, seed)>>12) + 0.5) / (1 << 52), weight: weight}
 }
 
-// cost is exponentially distributed with rate weight, so the least of several falls to each in proportion to its weight.
+// cost is exponentially distributed with rate weight, so the least of several falls to each in proportion to its
+// weight.
 func (t *Ticket) cost() float64 {
 	if t.log == 0 {
 		t.log = -math.Log(t.place)
@@ -38,8 +39,8 @@ func (t *Ticket) Beats(o *Ticket) bool {
 	return false
 }
 
-// Winners keeps the two best of the tickets that are entered, the same two in whatever order they come. The zero Winners
-// is empty.
+// Winners keeps the two best of the tickets that are entered, the same two in whatever order they come. The zero
+// Winners is empty.
 type Winners struct {
 	n             int
 	first, second int

@@ -270,7 +270,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", body, err, want)
 		}
 	}
-	for _, body := range []string{"\x00{\x00\"", "{\x00\"\x00", "\xff\xfe{\x00", "\xfe\xff\x00{", "\x00\x00\x00{", "{\x00\x00\x00", " \x00{\x00"} {
+	for _, body := range []string{"\x00{\x00\"", "{\x00\"\x00", "\xff\xfe{\x00", "\xfe\xff\x00{", "\x00\x00\x00{",
+		"{\x00\x00\x00", " \x00{\x00"} {
 		if err := r.Check([]byte(body)); !errors.Is(err, reqbody.ErrEncoding) {
 			t.Errorf("%q: %v", body, err)
 		}
@@ -284,7 +285,8 @@ func TestRefused(t *testing.T) {
 func FuzzRefused(f *testing.F) {
 	r := reqbody.NewRefused(reqbody.KVTransfer()...)
 	for _, s := range []string{
-		`{"kv_transfer_params":{}}`, `{"a":[{"b":"\""}],"vllm_xargs":{"c":[[1]],"bootstrap_room":1}}`, `{"sampling_params":{"extra_args":{"decode_tp_size":[2]}}}`,
+		`{"kv_transfer_params":{}}`, `{"a":[{"b":"\""}],"vllm_xargs":{"c":[[1]],"bootstrap_room":1}}`,
+		`{"sampling_params":{"extra_args":{"decode_tp_size":[2]}}}`,
 		`{"vllm_xargs":[[[[[[[[[[[[1]]]]]]]]]]]],"bootstrap_room":2}`, `{"\u0062ootstrap_room":1}`,
 	} {
 		f.Add([]byte(s))
@@ -322,7 +324,8 @@ func found(members map[string]json.RawMessage) bool {
 
 func BenchmarkCheck(b *testing.B) {
 	r := reqbody.NewRefused(reqbody.KVTransfer()...)
-	body := []byte(`{"model":"a","messages":[{"role":"user","content":"` + strings.Repeat(`a line of text\n`, 1000) + `"}],"stream":true}`)
+	body := []byte(`{"model":"a","messages":[{"role":"user","content":"` + strings.Repeat(`a line of text\n`, 1000) +
+		`"}],"stream":true}`)
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
 		if err := r.Check(body); err != nil {

@@ -233,7 +233,8 @@ func TestManyByHand(t *testing.T) {
 	for _, want := range []struct {
 		p      router.Prompt
 		cached []int
-	}{{text("first"), []int{5, 0}}, {last.Prompt, []int{0, len(last.Prompt.Text) - 1}}, {older.Prompt, []int{0, len(older.Prompt.Text) - 1}}} {
+	}{{text("first"), []int{5, 0}}, {last.Prompt, []int{0, len(last.Prompt.Text) - 1}},
+		{older.Prompt, []int{0, len(older.Prompt.Text) - 1}}} {
 		if diff := cmp.Diff(want.cached, c.cached(want.p, "a", "b")); diff != "" {
 			t.Errorf("%q: (-want +got)\n%s", want.p.Text, diff)
 		}
@@ -291,7 +292,8 @@ func TestTokens(t *testing.T) {
 		{"another model", router.Prompt{Model: "n", Tokens: p.Tokens}, 0},
 		{"another salt", router.Prompt{Model: "m", Salt: "s", Tokens: p.Tokens}, 0},
 		{"the same bytes as text", text(strings.Clone(k.text)), 0},
-		{"the same bytes as text of a model that looks like the scope", router.Prompt{Model: "\x00tm", Text: strings.Clone(k.text)}, 0},
+		{"the same bytes as text of a model that looks like the scope",
+			router.Prompt{Model: "\x00tm", Text: strings.Clone(k.text)}, 0},
 		{"a text beside the tokens", router.Prompt{Model: "m", Text: "hello", Tokens: p.Tokens}, 0},
 	} {
 		if got := c.cached(w.p, "a"); got[0] != w.want {

@@ -11,8 +11,8 @@ import (
 	"github.com/warmroute/router/trie"
 )
 
-// TestWorthAgainstNaive plays histories with prompts that many share, conversations and prompts on their own, on fleets in
-// which some target has far more prompts than the others.
+// TestWorthAgainstNaive plays histories with prompts that many share, conversations and prompts on their own, on fleets
+// in which some target has far more prompts than the others.
 func TestWorthAgainstNaive(t *testing.T) {
 	lowered := 0
 	for seed := range uint64(60) {
@@ -22,7 +22,8 @@ func TestWorthAgainstNaive(t *testing.T) {
 		ids := []string{"a", "b", "c", "d"}
 		var chats []string
 		for range 150 {
-			p := text(strings.Repeat("s", 100*r.IntN(3)) + fmt.Sprint(r.IntN(40)) + strings.Repeat(string(rune('a'+r.IntN(3))), r.IntN(200)))
+			p := text(strings.Repeat("s", 100*r.IntN(3)) + fmt.Sprint(r.IntN(40)) +
+				strings.Repeat(string(rune('a'+r.IntN(3))), r.IntN(200)))
 			if len(chats) > 0 && r.IntN(3) == 0 {
 				p.Text = chats[r.IntN(len(chats))] + strings.Repeat("t", r.IntN(50))
 			}

@@ -87,7 +87,8 @@ type Targets struct {
 // the share of the text that they were sent before, as tokens, or, where there are
 // tokens alone, these. Without guess they hold 0. The last token has to be computed
 // everywhere.
-func (c *Cache) Look(p *router.Prompt, k *textcache.Key, guess bool, targets []router.Target, r *textcache.Targets, t *Targets) bool {
+func (c *Cache) Look(p *router.Prompt, k *textcache.Key, guess bool, targets []router.Target, r *textcache.Targets,
+	t *Targets) bool {
 	if c.index == nil || len(p.Tokens) == 0 {
 		return false
 	}

@@ -32,7 +32,8 @@ func TestSameEverywhere(t *testing.T) {
 		want string
 	}{
 		{"chat", workload.Chat(small), "998936ff32f17e60202b9e27bd33cc61"},
-		{"chat with an opening", workload.Chat(workload.ChatConfig{Conversations: 100, Systems: 5, Opening: 300}), "cdc0289d65f06c6a375bafb3838bed4d"},
+		{"chat with an opening", workload.Chat(workload.ChatConfig{Conversations: 100, Systems: 5, Opening: 300}),
+			"cdc0289d65f06c6a375bafb3838bed4d"},
 		{"long", workload.Long(workload.LongConfig{Documents: 4}), "f7a1bdc135886bcfa63b178e3d288834"},
 	} {
 		if got := digest(c.w); got != c.want {
@@ -214,7 +215,8 @@ func TestText(t *testing.T) {
 }
 
 func ExampleWorkload_AppendBody() {
-	w := workload.Chat(workload.ChatConfig{Conversations: 1, Systems: 1, SystemBytes: 20, Turns: 1, UserBytes: 12, AssistantBytes: 12})
+	w := workload.Chat(workload.ChatConfig{Conversations: 1, Systems: 1, SystemBytes: 20, Turns: 1, UserBytes: 12,
+		AssistantBytes: 12})
 	fmt.Printf("%s\n", w.AppendBody(nil, w.Requests[0], true))
 	// Output:
 	// {"model":"bench","messages":[{"role":"system","content":"Fuwohula, tuweb ticu"},{"role":"user","content":"Gecukor kocic"}],"stream":true}

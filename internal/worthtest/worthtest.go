@@ -9,9 +9,10 @@ import (
 	"github.com/warmroute/router"
 )
 
-// Worth is the rule of textcache.Cache.Worth, sentence by sentence. sent is what each target was sent in the scope of text,
-// recorded how many prompts are recorded for it in all scopes; nil: those of sent.
-func Worth(sent map[string][]string, recorded func(id string) int, text string, targets []router.Target, held []int, size int, exact bool) []int {
+// Worth is the rule of textcache.Cache.Worth, sentence by sentence. sent is what each target was sent in the scope of
+// text, recorded how many prompts are recorded for it in all scopes; nil: those of sent.
+func Worth(sent map[string][]string, recorded func(id string) int, text string, targets []router.Target, held []int,
+	size int, exact bool) []int {
 	worth, best := slices.Clone(held), 0
 	for i := range worth {
 		if 10*worth[i] < size {
@@ -46,8 +47,8 @@ func Worth(sent map[string][]string, recorded func(id string) int, text string, 
 	return worth
 }
 
-// Shared returns how long a beginning of text at least n of what was sent have; the same text sent to two targets counts
-// twice.
+// Shared returns how long a beginning of text at least n of what was sent have; the same text sent to two targets
+// counts twice.
 func Shared(sent map[string][]string, text string, n int) int {
 	var all []string
 	for _, texts := range sent {

@@ -131,7 +131,8 @@ func TestHandshakeRefuses(t *testing.T) {
 			a, b := pair(t)
 			go func() { _, _ = io.Copy(io.Discard, b) }()
 			go func() { _, _ = b.Write(c.send); _ = b.Close() }()
-			_, err := New(context.Background(), &buffered{Conn: a}, Config{Socket: "SUB", Peers: []string{"PUB"}, Handshake: time.Second})
+			_, err := New(context.Background(), &buffered{Conn: a},
+				Config{Socket: "SUB", Peers: []string{"PUB"}, Handshake: time.Second})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v; want %q in it", err, c.want)
 			}
@@ -198,7 +199,8 @@ func TestTimes(t *testing.T) {
 // TestGrow: what a message takes beyond its first 64 KiB is asked for as it comes,
 // and no more than twice of that is taken.
 func TestGrow(t *testing.T) {
-	for _, frames := range [][]int{{100}, {64 << 10}, {64<<10 + 1}, {1 << 20}, {60_000, 60_000, 60_000}, {10, 8, 3 << 20}} {
+	for _, frames := range [][]int{{100}, {64 << 10}, {64<<10 + 1}, {1 << 20}, {60_000, 60_000, 60_000},
+		{10, 8, 3 << 20}} {
 		var msg [][]byte
 		size := 0
 		for _, n := range frames {
@@ -207,7 +209,8 @@ func TestGrow(t *testing.T) {
 		}
 		wire := AppendMessage(nil, msg...)
 		asked := 0
-		r := reader{r: bufio.NewReader(bytes.NewReader(wire)), limit: 8 << 20, grow: func(n int) error { asked += n; return nil }}
+		r := reader{r: bufio.NewReader(bytes.NewReader(wire)), limit: 8 << 20,
+			grow: func(n int) error { asked += n; return nil }}
 		if _, err := r.message(nil); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +230,8 @@ func TestGrow(t *testing.T) {
 		}
 	}
 	full := errors.New("full")
-	r := reader{r: bufio.NewReader(bytes.NewReader(AppendMessage(nil, make([]byte, 1<<20)))), limit: 8 << 20, grow: func(int) error { return full }}
+	r := reader{r: bufio.NewReader(bytes.NewReader(AppendMessage(nil, make([]byte, 1<<20)))), limit: 8 << 20,
+		grow: func(int) error { return full }}
 	if _, err := r.message(nil); !errors.Is(err, full) {
 		t.Errorf("%v", err)
 	}
@@ -235,11 +239,13 @@ func TestGrow(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	head := func(size uint64) []byte {
-		return []byte{Long, byte(size >> 56), byte(size >> 48), byte(size >> 40), byte(size >> 32), byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size)}
+		return []byte{Long, byte(size >> 56), byte(size >> 48), byte(size >> 40), byte(size >> 32), byte(size >> 24),
+			byte(size >> 16), byte(size >> 8), byte(size)}
 	}
 	many := bytes.Repeat(AppendFrame(nil, More, nil), MaxFrames+1)
 	for name, b := range map[string][]byte{
-		"a frame too long": head(1<<20 + 1), "the longest": head(math.MaxUint64), "over 32 bits": head(1 << 32), "over 31 bits": head(1 << 31),
+		"a frame too long": head(1<<20 + 1), "the longest": head(math.MaxUint64), "over 32 bits": head(1 << 32),
+		"over 31 bits":    head(1 << 31),
 		"frames too many": many, "a command too long": append([]byte{Command | Long}, head(maxCommand + 1)[1:]...),
 		"a message too long": AppendMessage(nil, make([]byte, 1<<19), make([]byte, 1<<19), []byte("x")),
 	} {

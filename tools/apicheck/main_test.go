@@ -27,7 +27,8 @@ func (c clone) write(name, text string) {
 
 func (c clone) git(args ...string) {
 	c.t.Helper()
-	cmd := exec.Command("git", append([]string{"-C", c.dir, "-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"}, args...)...)
+	cmd := exec.Command("git", append([]string{"-C", c.dir, "-c", "user.name=t", "-c", "user.email=t@example.com", "-c",
+		"commit.gpgsign=false", "-c", "tag.gpgsign=false"}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.t.Fatalf("git %v: %v: %s", args, err, out)
 	}
@@ -35,7 +36,8 @@ func (c clone) git(args ...string) {
 
 func TestLastTag(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "apidiff")
-	if out, err := exec.Command("go", "build", "-o", program, "golang.org/x/exp/cmd/apidiff").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program,
+		"golang.org/x/exp/cmd/apidiff").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	c := clone{t, t.TempDir()}

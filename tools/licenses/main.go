@@ -146,8 +146,9 @@ var permissive = map[string]bool{
 type exception struct{ licence, why string }
 
 var exceptions = map[string]exception{
-	"github.com/AndreasBriese/bbloom": {"MIT", "comes with Caddy; MIT, with comment marks in it, and one file in the public domain"},
-	"github.com/go-sql-driver/mysql":  {"MPL-2.0", "comes with Caddy; not changed, and its source is where its path says"},
+	"github.com/AndreasBriese/bbloom": {"MIT",
+		"comes with Caddy; MIT, with comment marks in it, and one file in the public domain"},
+	"github.com/go-sql-driver/mysql": {"MPL-2.0", "comes with Caddy; not changed, and its source is where its path says"},
 }
 
 // allowed reports whether the module is an exception: the licence that was found, and
@@ -174,7 +175,8 @@ func licences(dir string) ([]string, error) {
 	var unknown []string
 	for _, e := range entries {
 		name := strings.ToUpper(e.Name())
-		if e.IsDir() || strings.HasSuffix(name, ".GO") || !strings.HasPrefix(name, "LICEN") && !strings.HasPrefix(name, "COPYING") && !strings.HasPrefix(name, "UNLICENSE") {
+		if e.IsDir() || strings.HasSuffix(name, ".GO") || !strings.HasPrefix(name, "LICEN") &&
+			!strings.HasPrefix(name, "COPYING") && !strings.HasPrefix(name, "UNLICENSE") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))

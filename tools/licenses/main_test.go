@@ -42,8 +42,10 @@ func TestLicences(t *testing.T) {
 		{"none", map[string]string{"README": isc}, "", "no licence file"},
 		{"copyleft", map[string]string{"COPYING": gpl}, "GPL-3.0-or-later", "not among"},
 		{"one of each", map[string]string{"LICENSE": isc, "COPYING.lib": gpl}, "GPL-3.0-or-later ISC", "not among"},
-		{"unheard of", map[string]string{"LICENSE": strings.Repeat("Do as you please on Mondays. ", 20)}, "", "0 % known text"},
-		{"with a rider", map[string]string{"LICENSE": isc + strings.Repeat("But not on Mondays, and never for money. ", 20)}, "ISC", "known text"},
+		{"unheard of", map[string]string{"LICENSE": strings.Repeat("Do as you please on Mondays. ", 20)}, "",
+			"0 % known text"},
+		{"with a rider", map[string]string{"LICENSE": isc + strings.Repeat("But not on Mondays, and never for money. ", 20)},
+			"ISC", "known text"},
 	} {
 		dir := t.TempDir()
 		for name, text := range c.files {
@@ -52,7 +54,8 @@ func TestLicences(t *testing.T) {
 			}
 		}
 		got, err := licences(dir)
-		if strings.Join(got, " ") != c.want || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+		if strings.Join(got, " ") != c.want || (err == nil) != (c.fails == "") || err != nil &&
+			!strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %v, %v", c.name, got, err)
 		}
 	}
@@ -61,7 +64,8 @@ func TestLicences(t *testing.T) {
 // TestExceptions: an exception is for examples, and for the licence that it names.
 func TestExceptions(t *testing.T) {
 	const mysql = "github.com/go-sql-driver/mysql"
-	mpl := "Mozilla Public License, version 2.0\n\nThis Source Code Form is subject to the terms of the Mozilla Public License, v. 2.0.\n" +
+	mpl := "Mozilla Public License, version 2.0\n\nThis Source Code Form is subject to the terms of the Mozilla Public " +
+		"License, v. 2.0.\n" +
 		"If a copy of the MPL was not distributed with this file, You can obtain one at http://mozilla.org/MPL/2.0/.\n"
 	for _, c := range []struct {
 		name, text string
@@ -98,7 +102,8 @@ func TestUpToDate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("go.mod", "module example.com/m\n\ngo 1.26\n\nrequire (\n\texample.com/n v0.0.0\n\tgithub.com/google/licensecheck v0.3.1\n)\n\nreplace example.com/n => ./n\n")
+	write("go.mod", "module example.com/m\n\ngo 1.26\n\nrequire (\n\texample.com/n "+
+		"v0.0.0\n\tgithub.com/google/licensecheck v0.3.1\n)\n\nreplace example.com/n => ./n\n")
 	write("m.go", "package m\n\nimport _ \"example.com/n\"\n")
 	write("m_test.go", "package m\n\nimport _ \"github.com/google/licensecheck\"\n")
 	write("n/go.mod", "module example.com/n\n\ngo 1.26\n")
@@ -113,7 +118,8 @@ func TestUpToDate(t *testing.T) {
 	dirs := []string{".", "n"}
 	check := func(what, fails string) {
 		t.Helper()
-		if err := run(root, "L.md", false, dirs); fails == "" && err != nil || fails != "" && (err == nil || !strings.Contains(err.Error(), fails)) {
+		if err := run(root, "L.md", false, dirs); fails == "" && err != nil || fails != "" &&
+			(err == nil || !strings.Contains(err.Error(), fails)) {
 			t.Errorf("%s: %v, want %q", what, err, fails)
 		}
 	}

@@ -78,7 +78,9 @@ func (r *releaser) run(ctx context.Context, version string, dry bool) error {
 	if err := tree.set(dirs, version); err != nil {
 		return err
 	}
-	released, err := r.commit(ctx, work, "Release "+version, "Each nested module requires the root's at this version, without its replace directive, so that\nits programs can be installed. The next commit puts the directives back.")
+	released, err := r.commit(ctx, work, "Release "+version,
+		"Each nested module requires the root's at this version, without its replace directive, so that\nits programs can "+
+			"be installed. The next commit puts the directives back.")
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,8 @@ func (r *releaser) run(ctx context.Context, version string, dry bool) error {
 		}
 		fmt.Fprintln(r.out, "tagged", tags[i])
 	}
-	fmt.Fprintf(r.out, "\nTo publish all of it at once:\n\n    git push --atomic origin %s %s\n", r.branch, strings.Join(tags, " "))
+	fmt.Fprintf(r.out, "\nTo publish all of it at once:\n\n    git push --atomic origin %s %s\n", r.branch,
+		strings.Join(tags, " "))
 	return nil
 }
 

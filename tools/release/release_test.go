@@ -14,7 +14,8 @@ import (
 
 func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	out, err := output(exec.Command("git", append([]string{"-C", dir, "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"}, args...)...))
+	out, err := output(exec.Command("git", append([]string{"-C", dir, "-c", "commit.gpgsign=false", "-c",
+		"tag.gpgsign=false"}, args...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,8 @@ func TestFetch(t *testing.T) {
 		t.Error(err)
 	}
 	t.Log("\n" + out.String())
-	for _, program := range []string{".@v0.1.0: fetched, built, 0 programs", "router/bench@v0.1.0: fetched, built, 0 programs"} {
+	for _, program := range []string{".@v0.1.0: fetched, built, 0 programs",
+		"router/bench@v0.1.0: fetched, built, 0 programs"} {
 		if strings.Contains(out.String(), program) {
 			t.Errorf("no program was installed: %s", program)
 		}
@@ -85,8 +87,9 @@ func sample(t *testing.T) string {
 		"go.mod":             "module " + project + "\n\ngo 1.25.0\n",
 		"root.go":            "package router\n\nconst Yes = true\n",
 		"nested/sub/main.go": "package main\n\nimport \"" + project + "\"\n\nfunc main() { println(router.Yes) }\n",
-		"nested/sub/go.mod":  "module " + project + "/nested/sub\n\ngo 1.25.0\n\nrequire " + project + " v0.0.9\n\nreplace " + project + " => ../..\n",
-		"tools/go.mod":       "module " + project + "/tools\n\ngo 1.25.0\n",
+		"nested/sub/go.mod": "module " + project + "/nested/sub\n\ngo 1.25.0\n\nrequire " + project + " v0.0.9\n\nreplace " +
+			project + " => ../..\n",
+		"tools/go.mod": "module " + project + "/tools\n\ngo 1.25.0\n",
 	} {
 		to := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -97,7 +100,8 @@ func sample(t *testing.T) string {
 		}
 	}
 	git(t, dir, "init", "-q", "-b", "main")
-	for k, v := range map[string]string{"user.name": "t", "user.email": "t@example.com", "commit.gpgsign": "false", "tag.gpgsign": "false"} {
+	for k, v := range map[string]string{"user.name": "t", "user.email": "t@example.com", "commit.gpgsign": "false",
+		"tag.gpgsign": "false"} {
 		git(t, dir, "config", k, v)
 	}
 	git(t, dir, "add", ".")
@@ -119,7 +123,8 @@ func TestRelease(t *testing.T) {
 	if got := git(t, dir, "tag", "--list"); got != "nested/sub/v0.1.0\nv0.1.0" {
 		t.Errorf("tags %q", got)
 	}
-	if got := git(t, dir, "log", "--format=%s"); got != "go.mod: the nested modules use the tree again\nRelease v0.1.0\nfirst" {
+	if got := git(t, dir, "log",
+		"--format=%s"); got != "go.mod: the nested modules use the tree again\nRelease v0.1.0\nfirst" {
 		t.Errorf("log %q", got)
 	}
 	if got := git(t, dir, "status", "--porcelain"); got != "" {
@@ -153,7 +158,8 @@ func TestReleaseFails(t *testing.T) {
 	dir := sample(t)
 	before := git(t, dir, "rev-parse", "HEAD")
 	broken := errors.New("broken")
-	r := releaser{out: io.Discard, root: dir, branch: "main", verify: func(context.Context, io.Writer, string, string) error { return broken }}
+	r := releaser{out: io.Discard, root: dir, branch: "main",
+		verify: func(context.Context, io.Writer, string, string) error { return broken }}
 	for _, c := range []struct{ version, says string }{
 		{"v0.1.0", "nothing was tagged"},
 		{"0.1.0", "no version"},
@@ -177,7 +183,8 @@ func TestReleaseFails(t *testing.T) {
 	if err := r.run(t.Context(), "v0.1.0", false); err == nil || !strings.Contains(err.Error(), "branch is other") {
 		t.Errorf("another branch: %v", err)
 	}
-	if git(t, dir, "rev-parse", "main") != before || git(t, dir, "tag", "--list") != "" || strings.Contains(git(t, dir, "worktree", "list"), "\n") {
+	if git(t, dir, "rev-parse", "main") != before || git(t, dir, "tag", "--list") != "" ||
+		strings.Contains(git(t, dir, "worktree", "list"), "\n") {
 		t.Error("something was left behind")
 	}
 }

@@ -81,7 +81,8 @@ func verify(ctx context.Context, out io.Writer, dir, version string) error {
 			errs = append(errs, fmt.Errorf("%s: %w", t.path(d), err))
 			continue
 		}
-		fmt.Fprintf(out, "%s@%s: fetched, built, %d programs installed (%.1f s)\n", t.path(d), version, n, time.Since(start).Seconds())
+		fmt.Fprintf(out, "%s@%s: fetched, built, %d programs installed (%.1f s)\n", t.path(d), version, n,
+			time.Since(start).Seconds())
 	}
 	return errors.Join(errs...)
 }
@@ -94,7 +95,8 @@ func environment(ctx context.Context, tmp string) ([]string, error) {
 		return nil, err
 	}
 	downloaded := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download")
-	proxies := fmt.Sprintf("file://%s,file://%s,off", filepath.ToSlash(filepath.Join(tmp, "proxy")), filepath.ToSlash(downloaded))
+	proxies := fmt.Sprintf("file://%s,file://%s,off", filepath.ToSlash(filepath.Join(tmp, "proxy")),
+		filepath.ToSlash(downloaded))
 	return append(os.Environ(),
 		"GOPROXY="+proxies, "GONOPROXY=", "GOPRIVATE=", "GOSUMDB=off", "GOVCS=*:off", "GOTOOLCHAIN=local", "GOWORK=off",
 		"GOMODCACHE="+filepath.Join(tmp, "mod"), "GOBIN="+filepath.Join(tmp, "bin"), "CGO_ENABLED=0",
@@ -124,7 +126,8 @@ func (t tree) fetch(ctx context.Context, env []string, dir, version, tmp string)
 	if _, err := run("build", path+"/..."); err != nil {
 		return 0, err
 	}
-	list, err := run("list", "-f", "{{if and (eq .Name \"main\") (eq .Module.Path \""+path+"\")}}{{.ImportPath}}{{end}}", path+"/...")
+	list, err := run("list", "-f", "{{if and (eq .Name \"main\") (eq .Module.Path \""+path+"\")}}{{.ImportPath}}{{end}}",
+		path+"/...")
 	if err != nil {
 		return 0, err
 	}

@@ -31,7 +31,8 @@ func write(t *testing.T, files map[string]string) string {
 func govulncheck(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "govulncheck")
-	if out, err := exec.Command("go", "build", "-o", path, "golang.org/x/vuln/cmd/govulncheck").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", path,
+		"golang.org/x/vuln/cmd/govulncheck").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return path
