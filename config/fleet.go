@@ -49,7 +49,9 @@ type fleet struct {
 }
 
 // Choose offers the route's targets, with the weights that the route gives them.
-func (f *fleet) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+func (f *fleet) Choose(
+	ctx context.Context, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	return f.view.Choose(ctx, func(all []router.Target) (router.Decision, error) {
 		buf := f.buf[:0]
 		for _, o := range *f.offers.Load() {

@@ -196,7 +196,7 @@ func TestFourRoutes(t *testing.T) {
 			t.Errorf("%s: %s, then %s with %d cached; %v, %v", s, first.Target.ID, again.Target.ID, cached, err1, err2)
 		}
 	}
-	// The engines' events, which tell of what another route had sent there:
+	// The engines' events, also about prompts of another route:
 	seed++
 	sent, _, err := ask(g, "cache_aware", seed, 320)
 	if err != nil {

@@ -101,7 +101,9 @@ type departure struct {
 
 // departed returns the members with those of leaving that still have something to
 // finish, and these.
-func (g *Gateway) departed(members []loadview.Member, leaving map[string]departure) ([]loadview.Member, map[string]departure) {
+func (g *Gateway) departed(
+	members []loadview.Member, leaving map[string]departure,
+) ([]loadview.Member, map[string]departure) {
 	all := append([]loadview.Member(nil), members...)
 	if len(leaving) == 0 {
 		return all, leaving

@@ -135,7 +135,8 @@ func (g *Gateway) follow(ctx context.Context, sub subscription, f *file.File, do
 			return
 		}
 		if log := g.options.Logger; log != nil {
-			log.Warn("a subscription to KV events ended", zap.String("target", sub.id), zap.Duration("again_in", wait), zap.Error(err))
+			log.Warn("a subscription to KV events ended",
+				zap.String("target", sub.id), zap.Duration("again_in", wait), zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():

@@ -23,7 +23,7 @@ import (
 	"github.com/warmroute/router/kvindex"
 )
 
-// engines is a subscriber whose engines hold one prompt's blocks each.
+// engines is a subscriber to engines that hold one prompt's blocks each.
 type engines struct {
 	mu      sync.Mutex
 	running map[string]int // endpoints
@@ -89,7 +89,7 @@ func tokens(n int, seed uint32) []uint32 {
 	return ts
 }
 
-// Subscriptions come and go with the file, and what they told with them.
+// Subscriptions come and go with the file, and the blocks that they reported with them.
 func TestSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &engines{running: make(map[string]int), fail: map[string]bool{"tcp://bad:5557": true}, holds: map[string][]uint32{
@@ -170,7 +170,7 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
-// One file, with what Run does over real sockets: scrapes, probes and polls, each
+// One file, and the work of Run over real sockets: scrapes, probes and polls, each
 // with its headers.
 func TestRunReadsTheEngines(t *testing.T) {
 	var mu sync.Mutex
@@ -286,7 +286,7 @@ func waitFor(t *testing.T, cond func() bool) {
 }
 
 // Watch sees a file that is written, renamed over and swapped behind a link, as a
-// ConfigMap is; a bad one and one that is gone are told of once.
+// ConfigMap is; a bad one and one that is gone are reported once.
 func TestWatch(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

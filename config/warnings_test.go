@@ -35,7 +35,7 @@ endpoint = "http://full:8100/occupancy"
 		want []string
 	}{
 		"all is told": {route("precise_cache_aware", "full") + route("lmcache_aware", "full", "plain"), options(), []string{
-			"routes[1].strategy: nothing is known of the caches of plain, which have no lmcache: they come after those that have room",
+			"routes[1].strategy: nothing is known of the caches of plain, which have no lmcache: they come after those with free capacity",
 		}},
 		"precise without events": {route("precise_cache_aware", "plain"), options(), []string{
 			"providers[1]: no route has this provider",

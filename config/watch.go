@@ -33,7 +33,8 @@ func (g *Gateway) report(path string, f *file.File, err error) {
 		for _, w := range f.Warnings {
 			log.Warn("configuration", zap.String("file", path), zap.Stringer("warning", w))
 		}
-		log.Info("the configuration is in place", zap.String("file", path), zap.Int("routes", len(f.Routes)), zap.Int("providers", len(f.Providers)))
+		log.Info("the configuration is in place",
+			zap.String("file", path), zap.Int("routes", len(f.Routes)), zap.Int("providers", len(f.Providers)))
 	}
 	if g.options.Reloaded != nil {
 		g.options.Reloaded(f, err)

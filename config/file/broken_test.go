@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is reported over what was expected")
 
-// Each file of testdata/broken has, beside it, exactly the problems that are
+// Each file of testdata/broken has a file of exactly the problems that are
 // reported.
 func TestBroken(t *testing.T) {
 	files, err := filepath.Glob("testdata/broken/*.toml")

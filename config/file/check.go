@@ -80,7 +80,9 @@ func (c *checker) check() {
 		c.provider(elem(child("", "providers"), i), &c.file.Providers[i], names, i)
 	}
 	if _, there := c.tree["routes"]; !there {
-		c.problems = append(c.problems, Problem{File: c.path, Key: "routes", Message: "there is no route; a route begins with [[routes]]"})
+		c.problems = append(c.problems, Problem{
+			File: c.path, Key: "routes", Message: "there is no route; a route begins with [[routes]]",
+		})
 	} else if len(c.file.Routes) == 0 && c.good(child("", "routes")) {
 		c.fail(child("", "routes"), nil, "there is no route")
 	}
@@ -102,7 +104,9 @@ func (c *checker) globals() {
 			c.mustBe(at, strconv.Quote(name[:min(len(name), 64)]), fmt.Sprintf("a name of 1 to %d bytes", maxName))
 		}
 	}
-	for table, path := range map[string]string{"metrics_scrape": c.file.MetricsScrape.Path, "health_probe": c.file.HealthProbe.Path} {
+	for table, path := range map[string]string{
+		"metrics_scrape": c.file.MetricsScrape.Path, "health_probe": c.file.HealthProbe.Path,
+	} {
 		c.urlPath(child(child("", table), "path"), path)
 	}
 	health := child("", "health")
@@ -172,10 +176,12 @@ func (c *checker) provider(path string, p *Provider, names map[string]int, i int
 			l.StaleSecs = max(l.StaleSecs, 5*l.RefreshSecs)
 		}
 		if l.StaleSecs < l.RefreshSecs && c.good(child(at, "stale_secs")) && c.good(child(at, "refresh_secs")) {
-			c.fail(child(at, "stale_secs"), l.StaleSecs, "is %v, less than refresh_secs, which is %v", l.StaleSecs, l.RefreshSecs)
-		} else if _, given := c.places[child(at, "timeout_secs")]; l.TimeoutSecs > l.StaleSecs && c.good(child(at, "timeout_secs")) {
-			if given {
-				c.fail(child(at, "timeout_secs"), l.TimeoutSecs, "is %v, more than stale_secs, which is %v", l.TimeoutSecs, l.StaleSecs)
+			c.fail(child(at, "stale_secs"), l.StaleSecs,
+				"is %v, less than refresh_secs, which is %v", l.StaleSecs, l.RefreshSecs)
+		} else if l.TimeoutSecs > l.StaleSecs && c.good(child(at, "timeout_secs")) {
+			if _, given := c.places[child(at, "timeout_secs")]; given {
+				c.fail(child(at, "timeout_secs"), l.TimeoutSecs,
+					"is %v, more than stale_secs, which is %v", l.TimeoutSecs, l.StaleSecs)
 			} else {
 				l.TimeoutSecs = l.StaleSecs
 			}

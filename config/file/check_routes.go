@@ -32,9 +32,11 @@ func (c *checker) route(path string, r *Route, names map[string]int) {
 	if at := child(path, "strategy"); c.strategies[r.Strategy].New == nil && c.good(at) {
 		c.unknown(at, r.Strategy, slices.Collect(maps.Keys(c.strategies)))
 	}
-	kinds := []string{TokensFromHeader, TokensFromMemo, TokensFromTokenize}
-	if at := child(child(path, "token_source"), "kind"); r.TokenSource != nil && !slices.Contains(kinds, r.TokenSource.Kind) && c.good(at) {
-		c.unknown(at, r.TokenSource.Kind, kinds)
+	if t := r.TokenSource; t != nil {
+		kinds := []string{TokensFromHeader, TokensFromMemo, TokensFromTokenize}
+		if at := child(child(path, "token_source"), "kind"); !slices.Contains(kinds, t.Kind) && c.good(at) {
+			c.unknown(at, t.Kind, kinds)
+		}
 	}
 	for name, cfg := range r.Settings {
 		if _, err := c.strategies[name].New(copyOf(cfg)); err != nil {

@@ -173,7 +173,9 @@ func snake(name string) string {
 	var b strings.Builder
 	rs := []rune(name)
 	for i, r := range rs {
-		if unicode.IsUpper(r) && i > 0 && (unicode.IsLower(rs[i-1]) || unicode.IsDigit(rs[i-1]) || i+1 < len(rs) && unicode.IsLower(rs[i+1])) {
+		before := i > 0 && (unicode.IsLower(rs[i-1]) || unicode.IsDigit(rs[i-1]))
+		after := i > 0 && i+1 < len(rs) && unicode.IsLower(rs[i+1])
+		if unicode.IsUpper(r) && (before || after) {
 			b.WriteByte('_')
 		}
 		b.WriteRune(unicode.ToLower(r))

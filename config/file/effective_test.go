@@ -97,7 +97,7 @@ func TestEffectiveDefaults(t *testing.T) {
 
 // Every plain field of every strategy's Config can be set, and reaches New.
 func TestEverySetting(t *testing.T) {
-	// Values that every check lets through, for those where no number but a few will do.
+	// Values that every check lets through, for keys that take only a few.
 	special := map[string]string{
 		"precise_cache_aware.fallback": `"text"`, "lmcache_aware.max_nodes": "0", "lmcache_aware.max_bytes": "0",
 	}

@@ -119,7 +119,9 @@ func Strategies() map[string]Strategy {
 }
 
 // entry makes the Strategy of a package with the Config C.
-func entry[C interface{ WithDefaults() C }, S router.Strategy](make func(C) (S, error), share func(*C, *Shared) error) Strategy {
+func entry[C interface{ WithDefaults() C }, S router.Strategy](
+	make func(C) (S, error), share func(*C, *Shared) error,
+) Strategy {
 	return Strategy{
 		Config:   func() any { return new(C) },
 		Defaults: func(cfg any) { *cfg.(*C) = (*cfg.(*C)).WithDefaults() },

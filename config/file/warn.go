@@ -56,7 +56,8 @@ func (c *checker) signals(at string, r *Route, byName map[string]*Provider) {
 		case !c.options.KVEvents:
 			c.warn(at, "KV events cannot be read here, "+always+"%s", cfg.Fallback)
 		case len(mute) > 0:
-			c.warn(at, "nothing is known of the caches of %s, which have no kv_events: they neither win nor lose by them", list(mute))
+			c.warn(at, "nothing is known of the caches of %s, which have no kv_events: they neither win nor lose by them",
+				list(mute))
 		}
 	}
 	switch {
@@ -64,7 +65,8 @@ func (c *checker) signals(at string, r *Route, byName map[string]*Provider) {
 	case len(blind) == len(r.Targets):
 		c.warn(at, "no provider of this route has lmcache, so %s always takes the least load", r.Strategy)
 	case len(blind) > 0:
-		c.warn(at, "nothing is known of the caches of %s, which have no lmcache: they come after those that have room", list(blind))
+		c.warn(at, "nothing is known of the caches of %s, which have no lmcache: they come after those with free capacity",
+			list(blind))
 	}
 }
 

@@ -207,7 +207,7 @@ func TestFlagsAsAFile(t *testing.T) {
 	}
 }
 
-// TestFleetFlags: all flags that a file takes the place of are refused beside one, and
+// TestFleetFlags: all flags that a file takes the place of are refused together with one, and
 // are marked in the help.
 func TestFleetFlags(t *testing.T) {
 	var help bytes.Buffer

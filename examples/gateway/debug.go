@@ -12,20 +12,20 @@ import (
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
-// debugPath answers with a page of what has been counted.
+// debugPath answers with a page of counts.
 const debugPath = "/debug/warmroute"
 
-// page is what that says.
+// page is the content of that page.
 type page struct {
 	// Precise is all routes of precise_cache_aware together, and the streams.
 	Precise *preciseStats `json:",omitempty"`
-	// Tokens is the token source, where there is one; of several, by route.
+	// Tokens is the token source, if there is one; with several, by route.
 	Tokens        *tokenStats            `json:",omitempty"`
 	TokensByRoute map[string]*tokenStats `json:",omitempty"`
 	LMCache       map[string]cacheStats  `json:",omitempty"`
 }
 
-// preciseStats is what the page and the last log line say of it.
+// preciseStats are the counts of precise mode on the page and in the last log line.
 type preciseStats struct {
 	Judged, Mismatched, MismatchedPresumed int64
 	PredictedTooMuch, PredictedTooLittle   int64
@@ -41,7 +41,7 @@ type streamStats struct {
 	Stream  zmqsub.Stats
 }
 
-// cacheStats is what is known of one LMCache. Free is null where that is nothing.
+// cacheStats is the last reading of one LMCache. Free is null if there is none.
 type cacheStats struct {
 	State    string
 	Free     *float64
@@ -54,7 +54,8 @@ type cacheStats struct {
 func (s *service) counts() bool {
 	f := s.gateway.File()
 	for i := range f.Routes {
-		if r := &f.Routes[i]; r.Strategy == precisecacheaware.Name || r.TokenSource != nil && r.TokenSource.Kind != file.TokensFromHeader {
+		r := &f.Routes[i]
+		if r.Strategy == precisecacheaware.Name || r.TokenSource != nil && r.TokenSource.Kind != file.TokensFromHeader {
 			return true
 		}
 	}
@@ -87,7 +88,7 @@ func (s *service) page() page {
 	return v
 }
 
-// precise returns the counts of all routes of precise_cache_aware, nil where there is
+// precise returns the counts of all routes of precise_cache_aware, nil if there is
 // neither one nor an index.
 func (s *service) precise() *preciseStats {
 	index := s.gateway.Index()

@@ -40,7 +40,7 @@ type demo struct {
 
 var standardDemo = demo{
 	replicas: 4,
-	// 98,304 tokens: what is left on two 80 GB cards beside a 70B model in 16 bits,
+	// 98,304 tokens: the space next to a 70B model in 16 bits on two 80 GB cards,
 	// with a cache of 8 bits.
 	blocks: 6144,
 	speed:  10,
@@ -185,7 +185,8 @@ func (d demo) table(out io.Writer, names []string, t []*tally) {
 		row(label, d.ms(a), d.ms(b), fmt.Sprintf("%.1fx", float64(a)/float64(max(b, 1))))
 	}
 	row("", names[0], names[1], "better by")
-	row("cached prompt tokens", fmt.Sprintf("%.1f%%", 100*t[0].cachedShare()), fmt.Sprintf("%.1f%%", 100*t[1].cachedShare()), "")
+	row("cached prompt tokens",
+		fmt.Sprintf("%.1f%%", 100*t[0].cachedShare()), fmt.Sprintf("%.1f%%", 100*t[1].cachedShare()), "")
 	row("prompt tokens to compute", fmt.Sprint(t[0].prompt-t[0].cached), fmt.Sprint(t[1].prompt-t[1].cached),
 		fmt.Sprintf("%.1fx", float64(t[0].prompt-t[0].cached)/float64(max(t[1].prompt-t[1].cached, 1))))
 	times("time to first token, mean", (*tally).mean)

@@ -27,12 +27,12 @@ type exchange struct {
 	in     *reqbody.Body
 	header http.Header // for the targets
 	match  config.Match
-	names  []reqbody.Span // where the body names its model, if that may have to be another
+	names  []reqbody.Span // the places of the model's name in the body, if it may have to be another
 	lease  *router.Lease
 	tokens tokenUse
 }
 
-// edit returns what makes the body name the model as t knows it.
+// edit returns the edit with which the body has t's name for the model.
 func (x *exchange) edit(t router.Target) edit {
 	name := x.match.Rewrite(t)
 	if x.match.Requested == "" || name == x.match.Requested {
@@ -44,7 +44,7 @@ func (x *exchange) edit(t router.Target) edit {
 	return rename(x.names, name)
 }
 
-// attempt is what one target is asked. Its first read bytes are in buf.read[:n].
+// attempt is one request to a target. The first bytes of the reply are in buf.read[:n].
 type attempt struct {
 	cancel context.CancelCauseFunc
 	ctx    context.Context
@@ -52,10 +52,10 @@ type attempt struct {
 	resp   *http.Response
 	buf    *buffer
 	n      int
-	end    error // what the first Read returned beside the bytes
+	end    error // of the first Read
 }
 
-// buffer is what passing a reply on needs.
+// buffer is the scratch of passing a reply on.
 type buffer struct {
 	read [16 << 10]byte
 }
@@ -93,7 +93,7 @@ func (x *exchange) run() {
 func again(o router.Outcome) bool { return o.Stage != 0 }
 
 // ask sends the request to the lease's target and waits for the first byte of
-// the reply's body. The Outcome has a Stage where there is no reply to pass on,
+// the reply's body. The Outcome has a Stage if there is no reply to pass on,
 // or one that another target may better; in the latter case a.resp is set.
 func (x *exchange) ask() (*attempt, router.Outcome) {
 	a := &attempt{}
@@ -154,8 +154,8 @@ func (a *attempt) failed(err error) router.Outcome {
 	return router.Outcome{Stage: router.Failed, Err: err}
 }
 
-// giveUp ends a request whose last attempt failed with o: the target's own
-// answer is passed on where there is one.
+// giveUp ends a request after its last attempt failed with o. The target's own answer is
+// passed on if there is one.
 func (x *exchange) giveUp(a *attempt, o router.Outcome, err error) {
 	switch {
 	case x.r.Context().Err() != nil:
@@ -197,7 +197,7 @@ func (a *attempt) closeBody() {
 	}
 }
 
-// close ends the attempt, at the target too where it is still at work.
+// close ends the attempt, at the target too if it is still at work.
 func (a *attempt) close() {
 	a.timer.Stop()
 	a.cancel(nil)

@@ -20,7 +20,7 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// closedPort is an address where nobody listens.
+// closedPort is an address without a listener.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -195,7 +195,7 @@ func TestNothingTwice(t *testing.T) {
 	}
 }
 
-// TestLastAnswer passes on what the last target said where all fail, and speaks
+// TestLastAnswer passes on the last target's answer if all fail, and speaks
 // for those that said nothing.
 func TestLastAnswer(t *testing.T) {
 	busy := upstream(t, func(w http.ResponseWriter, r *http.Request) {

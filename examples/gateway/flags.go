@@ -18,16 +18,15 @@ import (
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
-// fleetFlags are the flags that say what a file says otherwise: one route for
-// every model, over all targets. There is one way from both to a gateway, which
-// leads over the file that file returns.
+// fleetFlags are the flags that take the place of a file: one route for every model, over
+// all targets. A gateway is made of the file that file returns.
 type fleetFlags struct {
 	strategy        string
 	leastWork       leastwork.Config // MissWeight, ContextWeight, Agree
 	targets         targets
 	events          kvEvents
 	topic           string
-	tokens          string // where ids come from; "": tokensHeader
+	tokens          string // source of token ids; "": header
 	tokenizeTimeout time.Duration
 	scrape, probe   time.Duration
 	failover        router.Options
@@ -39,8 +38,7 @@ func strategyNames() string {
 	return strings.Join(slices.Sorted(maps.Keys(file.Strategies())), ", ")
 }
 
-// check returns what is wrong with flags that go together. What a file says wrong
-// as well is found there.
+// check returns an error if flags do not fit each other. The rest is checked as a file.
 func (f *fleetFlags) check() error {
 	precise := f.strategy == precisecacheaware.Name
 	switch mode := cmp.Or(f.tokens, file.TokensFromHeader); {
@@ -57,7 +55,8 @@ func (f *fleetFlags) check() error {
 	case !precise && (len(f.events) > 0 || f.topic != "" || mode != file.TokensFromHeader):
 		return errors.New("-kv-events, -kv-topic and -tokens need -strategy precise_cache_aware")
 	case precise && len(f.events) != len(f.targets):
-		return fmt.Errorf("there are %d -kv-events for %d -target; give one for each, in the same order", len(f.events), len(f.targets))
+		return fmt.Errorf("there are %d -kv-events for %d -target; give one for each, in the same order",
+			len(f.events), len(f.targets))
 	}
 	return nil
 }
@@ -107,12 +106,13 @@ func (f *fleetFlags) file() string {
 		line("[routes.least_work]\nmiss_weight = %v\ncontext_weight = %v\nagree = %v", w.MissWeight, w.ContextWeight, w.Agree)
 	}
 	if f.tokens != "" && f.tokens != file.TokensFromHeader {
-		line("[routes.token_source]\nkind = %s\ntimeout_secs = %v", quote(f.tokens), cmp.Or(f.tokenizeTimeout, time.Second).Seconds())
+		line("[routes.token_source]\nkind = %s\ntimeout_secs = %v",
+			quote(f.tokens), cmp.Or(f.tokenizeTimeout, time.Second).Seconds())
 	}
 	return b.String()
 }
 
-// quote returns s as a string of TOML, whose escapes are those of JSON.
+// quote returns s as a string of TOML. Its escapes are those of JSON.
 func quote(s string) string {
 	q, err := json.Marshal(s)
 	if err != nil {

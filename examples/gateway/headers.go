@@ -17,12 +17,12 @@ const (
 	headerReason   = "X-Warmroute-Reason"   // why it was chosen, as router.Reason
 	headerCached   = "X-Warmroute-Cached"   // share of the prompt believed cached there, 0 to 1
 	headerAttempts = "X-Warmroute-Attempts" // how many targets the request was sent to
-	// Tokens believed cached there; only where the prompt's tokens are known.
+	// Tokens believed cached there; only if the prompt's tokens are known.
 	headerCachedTokens = "X-Warmroute-Cached-Tokens"
 )
 
-// hop tells the headers that belong to one connection (RFC 9110, section 7.6.1)
-// and so are not passed on, by canonical name. Expect is among them because the
+// hop has the headers of one connection (RFC 9110, section 7.6.1), which are not
+// passed on, by canonical name. Expect is among them because the
 // gateway has read the body, and answered the expectation, before it sends.
 var hop = map[string]bool{
 	"Connection":          true,
@@ -53,7 +53,7 @@ func copyHeaders(dst, src http.Header) {
 	}
 }
 
-// upstreamHeader returns what is sent to a target for r.
+// upstreamHeader returns the headers that are sent to a target for r.
 func upstreamHeader(r *http.Request) http.Header {
 	h := make(http.Header, len(r.Header)+4)
 	copyHeaders(h, r.Header)
@@ -79,8 +79,8 @@ func upstreamHeader(r *http.Request) http.Header {
 	return h
 }
 
-// tellChoice adds the headers that say which target answers and why, or, where
-// silent, sees to it that there are none, not a target's own either.
+// tellChoice adds the headers that say which target answers and why. If silent, it
+// removes all of them, also a target's own.
 func tellChoice(h http.Header, l *router.Lease, silent bool) {
 	if silent {
 		for _, k := range [...]string{headerTarget, headerReason, headerCached, headerAttempts, headerCachedTokens} {

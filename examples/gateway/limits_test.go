@@ -69,7 +69,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestSilent: no reply, whoever writes it, tells what was chosen.
+// TestSilent: no reply, of a target or the gateway, has a header of the choice.
 func TestSilent(t *testing.T) {
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(headerTarget, "another gateway's")

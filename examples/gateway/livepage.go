@@ -22,7 +22,7 @@ import (
 type livePage struct {
 	*debugui.Page
 	parser prompt.Parser // for prompts that are tried
-	// name is what a route is called on the page; nil: as in the file.
+	// name returns a route's name on the page; nil: as in the file.
 	name func(route string) string
 }
 
@@ -33,7 +33,7 @@ func (l *livePage) named(route string) string {
 	return l.name(route)
 }
 
-// options adds to o what tells the page.
+// options adds the page's hooks to o.
 func (l *livePage) options(o config.Options) config.Options {
 	if l == nil {
 		return o
@@ -80,7 +80,7 @@ func (l *livePage) watch(s *service) {
 	}
 }
 
-// shownRouter ranks prompts by the route that requests like them would get, where it
+// shownRouter ranks prompts by the route that requests like them would get, if it
 // is this one.
 type shownRouter struct {
 	s     *service
@@ -146,7 +146,8 @@ func (l *livePage) serve(address string, log *slog.Logger) (url string, stop fun
 		log.Warn("the live page has no login and can be reached from other machines", "address", ln.Addr().String())
 	}
 	srv := &http.Server{
-		Handler: l, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
+		Handler: l, ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})

@@ -7,11 +7,11 @@
 //	gateway -config router.toml -check
 //	gateway -demo
 //
-// Every path is forwarded and counted. See the README beside it for what it does
-// and does not do.
+// Every path is forwarded and counted. The README in this folder has the features and
+// their limits.
 //
-// The exit status is 0 where it ended as it was told to, 2 where the flags or the
-// file are wrong, 1 where something else is.
+// The exit status is 0 if it ended as it was asked to, 2 if the flags or the file are
+// wrong, and 1 for any other error.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 	os.Exit(exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
 }
 
-// exit tells an error and returns the exit status that says what kind it is.
+// exit prints an error and returns the exit status of its kind.
 func exit(err error, stderr io.Writer) int {
 	var usage *usageError
 	var bad *file.Error
@@ -55,7 +55,7 @@ func exit(err error, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "%s:%s\n", bad.File, p)
 		}
 		return 2
-	case is: // of the flags, where lines say nothing
+	case is: // of the flags, which have no lines
 		for _, p := range bad.Problems {
 			fmt.Fprintf(stderr, "gateway: %s: %s\n", p.Key, p.Message)
 		}
@@ -68,14 +68,14 @@ func exit(err error, stderr io.Writer) int {
 	return 1
 }
 
-// usageError is an error of who started the gateway.
+// usageError is an error in the flags or the file.
 type usageError struct{ error }
 
 func (e *usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// command is what the flags say.
+// command is the flags, parsed.
 type command struct {
 	handler Config
 	maxText int
@@ -96,31 +96,45 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
-	fs.BoolVar(&c.demo, "demo", false, "show round_robin and cache_aware side by side on replicas in this process, and end")
-	fs.StringVar(&c.live, "debug", "", "`address` of a live page of what is decided and why, without a login: 127.0.0.1:6060, say (empty: none; with -demo a port of its own)")
+	fs.BoolVar(&c.demo, "demo", false,
+		"show round_robin and cache_aware side by side on replicas in this process, and end")
+	fs.StringVar(&c.live, "debug", "",
+		"`address` of a live page of decisions and their reasons, without a login: 127.0.0.1:6060, say (empty: none; with -demo a port of its own)")
 	fs.BoolVar(&c.prompts, "debug-prompts", false, "show the beginning and the end of prompts on the live page")
-	fs.StringVar(&c.file, "config", "", "`FILE` that says what is served and how; it takes the place of the flags marked *")
-	fs.DurationVar(&c.watch, "watch", 2*time.Second, "how often to look whether the -config has changed (0: never, only on SIGHUP)")
-	fs.BoolVar(&c.check, "check", false, "print what is in effect, with all defaults, as a -config, and end")
-	fs.BoolVar(&c.strict, "strict", false, "take warnings about the configuration for errors, at the start and with -check")
+	fs.StringVar(&c.file, "config", "", "configuration `FILE`; it takes the place of the flags marked *")
+	fs.DurationVar(&c.watch, "watch", 2*time.Second,
+		"how often to look whether the -config has changed (0: never, only on SIGHUP)")
+	fs.BoolVar(&c.check, "check", false, "print the configuration in effect, with all defaults, as a -config, and end")
+	fs.BoolVar(&c.strict, "strict", false,
+		"take warnings about the configuration for errors, at the start and with -check")
 
 	f, fleet := &c.fleet, make(map[string]bool)
 	own := func(name string) string { fleet[name] = true; return name }
 	fs.StringVar(&f.strategy, own("strategy"), cacheaware.Name, "* how to choose a target: "+strategyNames())
-	fs.Float64Var(&f.leastWork.MissWeight, own("miss-weight"), 0, "* least_work: what a token that is not cached costs (0: 5)")
-	fs.Float64Var(&f.leastWork.ContextWeight, own("context-weight"), 0, "* least_work: what a token of context in flight costs (0: 0.2)")
-	fs.Float64Var(&f.leastWork.Agree, own("agree"), 0, "* least_work: the share of the cost that several gateways may give to choose alike (0: none)")
+	fs.Float64Var(&f.leastWork.MissWeight, own("miss-weight"), 0,
+		"* least_work: what a token that is not cached costs (0: 5)")
+	fs.Float64Var(&f.leastWork.ContextWeight, own("context-weight"), 0,
+		"* least_work: what a token of context in flight costs (0: 0.2)")
+	fs.Float64Var(&f.leastWork.Agree, own("agree"), 0,
+		"* least_work: the share of the cost that several gateways may give to choose alike (0: none)")
 	fs.Var(&f.targets, own("target"), "* `URL[=weight]` of a replica; give one for each")
-	fs.Var(&f.events, own("kv-events"), "* `EVENTS[,REPLAY]`: where a replica publishes its KV events, tcp://host:port each; give one for each -target, in the same order")
-	fs.StringVar(&f.topic, own("kv-topic"), "", "* what the `topics` of KV events begin with (empty: any)")
-	fs.StringVar(&f.tokens, own("tokens"), file.TokensFromHeader, "* where token ids come from, beside prompts of ids and the header: `header` (nowhere else), memo or tokenize")
-	fs.DurationVar(&f.tokenizeTimeout, own("tokenize-timeout"), time.Second, "* -tokens tokenize: most time to find a prompt's ids before it is routed by its text")
+	fs.Var(&f.events, own("kv-events"),
+		"* `EVENTS[,REPLAY]`: endpoint of a replica's KV events, tcp://host:port each; give one for each -target, in the same order")
+	fs.StringVar(&f.topic, own("kv-topic"), "", "* beginning of the `topics` of KV events (empty: any)")
+	fs.StringVar(&f.tokens, own("tokens"), file.TokensFromHeader,
+		"* source of token ids, in addition to prompts of ids and the header: `header` (none), memo or tokenize")
+	fs.DurationVar(&f.tokenizeTimeout, own("tokenize-timeout"), time.Second,
+		"* -tokens tokenize: most time to find a prompt's ids before it is routed by its text")
 	fs.IntVar(&f.failover.Attempts, own("attempts"), 3, "* most targets that one request is sent to")
-	fs.BoolVar(&f.failover.FailOpen, own("fail-open"), false, "* where no target is ready, try one that is not instead of answering 503")
-	fs.DurationVar(&f.scrape, own("scrape"), 0, "* how often to read each target's /metrics for what other gateways sent it (0: never)")
-	fs.DurationVar(&f.probe, own("probe"), 0, "* how often to ask each target's /health (0: never; what requests tell is always used)")
+	fs.BoolVar(&f.failover.FailOpen, own("fail-open"), false,
+		"* if no target is ready, try one that is not instead of answering 503")
+	fs.DurationVar(&f.scrape, own("scrape"), 0,
+		"* how often to read each target's /metrics for the load of other gateways (0: never)")
+	fs.DurationVar(&f.probe, own("probe"), 0,
+		"* how often to ask each target's /health (0: never; the outcomes of requests always count)")
 
-	fs.BoolVar(&f.kvTransfer, own("allow-kv-transfer"), false, "* pass on members such as kv_transfer_params, by which engines hand over KV caches (refused otherwise: from a client they can end an engine)")
+	fs.BoolVar(&f.kvTransfer, own("allow-kv-transfer"), false,
+		"* pass on members such as kv_transfer_params, by which engines hand over KV caches (refused otherwise: from a client they can end an engine)")
 	fs.Var(&f.refuse, own("refuse-member"), "* `NAME` of a further member of requests that is refused; give one for each")
 
 	h := &c.handler
@@ -129,13 +143,16 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.Int64Var(&h.MaxBodies, "max-bodies", 1<<30, "most `bytes` of all request bodies at once")
 	fs.BoolVar(&h.Silent, "silent", false, "leave out the X-Warmroute headers, for clients that do not trust each other")
 	fs.IntVar(&h.MaxRequests, "max-requests", 16384, "most requests at once")
-	fs.DurationVar(&h.BodyTimeout, "body-timeout", time.Minute, "most time for a client to send the rest of its body, or -body-rate bytes a second")
+	fs.DurationVar(&h.BodyTimeout, "body-timeout", time.Minute,
+		"most time for a client to send the rest of its body, or -body-rate bytes a second")
 	fs.Int64Var(&h.BodyRate, "body-rate", 8192, "least `bytes` a second of a body that takes longer than -body-timeout")
-	fs.Float64Var(&h.ClientShare, "client-share", 0, "most of -max-bodies and -max-requests that one client's address may have, 0 to 1 (0: all; set it only if clients connect themselves)")
-	fs.DurationVar(&h.WriteTimeout, "write-timeout", time.Minute, "most time for a client to take in what it is sent")
+	fs.Float64Var(&h.ClientShare, "client-share", 0,
+		"most of -max-bodies and -max-requests that one client's address may have, 0 to 1 (0: all; set it only if clients connect themselves)")
+	fs.DurationVar(&h.WriteTimeout, "write-timeout", time.Minute, "most time for a client to read a part of its reply")
 	fs.DurationVar(&h.HeaderTimeout, "header-timeout", 10*time.Minute, "most time for a target to begin its reply")
 	fs.DurationVar(&h.IdleTimeout, "idle-timeout", 5*time.Minute, "most time between two parts of a reply")
-	fs.DurationVar(&c.serve.drain, "drain-delay", 5*time.Second, "time to go on listening after SIGTERM, with /healthz at 503")
+	fs.DurationVar(&c.serve.drain, "drain-delay", 5*time.Second,
+		"time to go on listening after SIGTERM, with /healthz at 503")
 	fs.DurationVar(&c.serve.grace, "grace", time.Minute, "most time for replies to finish after that")
 	if err := fs.Parse(args); err != nil {
 		return nil, &usageError{err}
@@ -251,7 +268,8 @@ func (c *command) run(ctx context.Context, s *service) error {
 		c.serve.log.Info("live page", "url", url)
 	}
 	f := s.gateway.File()
-	c.serve.log.Info("listening", "address", ln.Addr().String(), "strategy", strategiesOf(f), "targets", len(s.gateway.View().Snapshot()))
+	c.serve.log.Info("listening", "address", ln.Addr().String(),
+		"strategy", strategiesOf(f), "targets", len(s.gateway.View().Snapshot()))
 	watching, stop := context.WithCancel(context.Background()) // to the last reply, beyond ctx
 	watched := make(chan struct{})
 	go func() {
@@ -279,7 +297,7 @@ func strategiesOf(f *file.File) string {
 // server runs a Handler until its ctx is done.
 type server struct {
 	log   *slog.Logger
-	drain time.Duration // to go on listening, so that who balances over gateways sees the 503
+	drain time.Duration // to go on listening, so that a balancer of gateways sees the 503
 	grace time.Duration // for replies to finish after that
 }
 
@@ -309,7 +327,7 @@ func (s *server) run(ctx context.Context, ln net.Listener, h *Handler) error {
 	defer cancel()
 	err := srv.Shutdown(stop)
 	if err != nil {
-		s.log.Warn("ending what has not finished", "requests", h.Active())
+		s.log.Warn("ending requests that have not finished", "requests", h.Active())
 		err = errors.Join(fmt.Errorf("requests were cut off: %w", err), srv.Close())
 	}
 	if e := <-failed; !errors.Is(e, http.ErrServerClosed) {

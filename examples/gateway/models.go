@@ -39,7 +39,7 @@ func (s *service) named() bool {
 	return false
 }
 
-// listModels answers with what requests can name, in the form of the OpenAI API
+// listModels answers with the names that requests can use, in the form of the OpenAI API
 // with the members that vLLM adds.
 func (s *service) listModels(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -68,11 +68,10 @@ func (s *service) listModels(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": data}) // the client may be gone
 }
 
-// maxShown bounds what is repeated of a request in an error.
+// maxShown bounds the part of a request that is repeated in an error, in bytes.
 const maxShown = 256
 
-// refuseModel answers a request that no route is there for, as an engine does
-// whose model is another.
+// refuseModel answers a request that has no route, as an engine with another model does.
 func refuseModel(w http.ResponseWriter, model string, body bool) {
 	switch {
 	case model == "" && body:

@@ -14,7 +14,7 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// echo is an engine that answers with what it got.
+// echo is an engine that answers with the request.
 type echo struct {
 	url string
 
@@ -116,7 +116,7 @@ func TestUnknownModels(t *testing.T) {
 	only := "[[providers]]\nname = \"p\"\napi_base = \"" + e.url + "\"\n[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"p\", model = \"theirs\" }]\n"
 	many, one, all := serveFile(t, Config{Log: discard}, file), serveFile(t, Config{Log: discard}, only), serveFile(t, Config{Log: discard}, file+star)
 	const chat = "/v1/chat/completions"
-	long := strings.Repeat("x", 1<<20)
+	long := strings.Repeat("x", 1000)
 	for _, c := range []struct {
 		name   string
 		g      *rig
@@ -227,7 +227,7 @@ func TestTargetHeaders(t *testing.T) {
 }
 
 // TestRanks: a session's turns are cached at the rank that had the first, which a
-// replica of two ranks tells itself.
+// replica of two ranks reports itself.
 func TestRanks(t *testing.T) {
 	s := vllmtest.NewServer(vllmtest.Config{Model: "m", Ranks: 2, TimeScale: 1e-6, ReplyTokens: 4, Adapters: []string{"lora"}})
 	t.Cleanup(s.Close)
@@ -312,7 +312,7 @@ func TestModels(t *testing.T) {
 	if resp := g.post(t, modelsPath, "{}"); resp.StatusCode != 405 {
 		t.Errorf("POST: %s", resp.Status)
 	}
-	// Behind a lone * the engines tell what there is.
+	// Behind a lone * the engines have the list.
 	plain := newRig(t, rigConfig{}, e.url)
 	if resp := plain.post(t, modelsPath, "passed on"); readAll(t, resp.Body) != "passed on" {
 		t.Error("the list of the engines is hidden")

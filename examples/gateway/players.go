@@ -30,7 +30,7 @@ type players struct {
 	tally tally
 }
 
-// tally is what came of a phase.
+// tally is the result of a phase.
 type tally struct {
 	ttft           []time.Duration
 	targets        map[string]int
@@ -64,7 +64,7 @@ func (t *tally) perTarget() string {
 	return strings.Join(s, " ")
 }
 
-// play runs all conversations, users of them at a time, and tells each answer to
+// play runs all conversations, users of them at a time, and reports each answer to
 // step. The first failure ends it.
 func (p *players) play(ctx context.Context, progress *progress) (*tally, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: p.demo.users, DisableCompression: true}

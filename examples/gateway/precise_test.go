@@ -40,7 +40,7 @@ func newFleet(t *testing.T, n, blocks int) *fleet {
 	return f
 }
 
-// connected waits until every replica has a subscriber whose state is known.
+// connected waits until every replica has a subscriber in a known state.
 func (f *fleet) connected(t *testing.T, g *rig) {
 	t.Helper()
 	eventually(t, "the streams are followed", func() bool {
@@ -113,7 +113,7 @@ type reply struct {
 	} `json:"usage"`
 }
 
-// talk sends a conversation, with members beside.
+// talk sends a conversation, with further members.
 func (g *rig) talk(t *testing.T, c *talk, ids []uint32, beside string) (http.Header, reply) {
 	t.Helper()
 	m, err := json.Marshal(c.said)
@@ -168,7 +168,7 @@ func (f *fleet) tokens(t *testing.T, c *talk) []uint32 {
 // TestPredictions: small caches that evict all the time, one event in a hundred
 // lost, a late join and a restart. What the gateway says is cached is what the
 // engine reports, for at least 99 requests in 100, and each of the others is
-// counted and told.
+// counted and logged.
 func TestPredictions(t *testing.T) {
 	for _, mode := range []string{"", file.TokensFromTokenize} {
 		t.Run("ids by "+mode, func(t *testing.T) {

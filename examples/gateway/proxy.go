@@ -22,10 +22,10 @@ import (
 	"github.com/warmroute/router/prompt"
 )
 
-// Config is what a Handler needs. The zero value of each field but service is
-// the documented default.
+// Config configures a Handler. The zero value of each field but service is the
+// documented default.
 type Config struct {
-	// service says where to send.
+	// service has the routes.
 	service *service
 	// Parser turns requests into prompts.
 	Parser prompt.Parser
@@ -37,16 +37,16 @@ type Config struct {
 	// MaxBody bounds one request body in bytes; 0 means 32 MiB.
 	MaxBody int64
 	// MaxBodies bounds the bytes of all request bodies held at once, which are counted
-	// as they come; 0 means 1 GiB. MaxRequests bounds the requests at once whose bodies
-	// are there; 0 means 16,384. Over either the answer is 503.
+	// as they come; 0 means 1 GiB. MaxRequests bounds the requests at once, which are
+	// counted when their bodies are there; 0 means 16,384. Over either the answer is 503.
 	MaxBodies   int64
 	MaxRequests int
 	// ClientShare is the share of MaxBodies and of MaxRequests that the clients of one
 	// address may take, above 0 and at most 1. 0: all of it. Clients behind one proxy
 	// have one address.
 	ClientShare float64
-	// Silent leaves out the headers that say what was chosen and how much of the
-	// prompt was cached, which is of what others asked.
+	// Silent leaves out the headers with the choice and the cached share of the prompt,
+	// which depends on the prompts of others.
 	Silent bool
 
 	// BodyTimeout and BodyRate bound how slowly a client may send its body: in each
@@ -67,7 +67,7 @@ type Config struct {
 type Handler struct {
 	cfg      Config
 	bodies   *reqbody.Pool
-	active   atomic.Int64 // requests being served, whose bodies are there
+	active   atomic.Int64 // requests being served, from when their bodies are there
 	clients  *reqbody.Shares
 	draining atomic.Bool
 }
@@ -92,9 +92,11 @@ func NewHandler(cfg Config) (*Handler, error) {
 	if !(cfg.ClientShare >= 0 && cfg.ClientShare <= 1) {
 		return nil, fmt.Errorf("gateway: ClientShare is %v; it must be 0 to 1", cfg.ClientShare)
 	}
-	bounds := reqbody.Config{MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, Timeout: cfg.BodyTimeout, Rate: cfg.BodyRate}.WithDefaults()
+	bounds := reqbody.Config{
+		MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, Timeout: cfg.BodyTimeout, Rate: cfg.BodyRate,
+	}.WithDefaults()
 	cfg.MaxBody, cfg.BodyTimeout = bounds.MaxBody, bounds.Timeout
-	cfg.Parser.MaxBody = cmp.Or(cfg.Parser.MaxBody, -1) // what is longer than MaxBody does not get there
+	cfg.Parser.MaxBody = cmp.Or(cfg.Parser.MaxBody, -1) // a longer one does not get there
 	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 16384)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, time.Minute)
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Minute)
@@ -145,8 +147,8 @@ func (h *Handler) Drain() { h.draining.Store(true) }
 // Active returns the number of requests being served.
 func (h *Handler) Active() int { return int(h.active.Load()) }
 
-// ServeHTTP answers /healthz, the list of models and the page of counts, where there
-// are any, and forwards everything else.
+// ServeHTTP answers /healthz, the list of models and the page of counts, if there are
+// any, and forwards everything else.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	client := newClient(w, h.cfg.WriteTimeout)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -186,7 +188,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer in.Release()
 	if r.Body != nil && r.Body != http.NoBody {
-		// What the server reads from now on, to see that the client has gone, must not
+		// The server's reads from now on, which notice that the client has gone, must not
 		// time out.
 		client.ctl.SetReadDeadline(time.Time{})
 	}
@@ -223,8 +225,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.run()
 }
 
-// enter counts a request whose body is there, unless there are too many; leave takes it
-// back.
+// enter counts a request when its body is there, unless there are too many; leave takes
+// it back.
 func (h *Handler) enter(r *http.Request) bool {
 	if h.active.Add(1) > int64(h.cfg.MaxRequests) {
 		h.active.Add(-1)
@@ -271,12 +273,13 @@ func (h *Handler) health(w http.ResponseWriter) {
 }
 
 func (h *Handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
-	// What is left of the body is not read.
+	// The rest of the body is not read.
 	w.Header().Set("Connection", "close")
 	var timeout net.Error
 	switch {
 	case errors.Is(err, reqbody.ErrTooLarge):
-		refuse(w, http.StatusRequestEntityTooLarge, 0, "the request body is larger than "+strconv.FormatInt(h.cfg.MaxBody, 10)+" bytes")
+		refuse(w, http.StatusRequestEntityTooLarge, 0,
+			"the request body is larger than "+strconv.FormatInt(h.cfg.MaxBody, 10)+" bytes")
 	case errors.Is(err, reqbody.ErrBusy):
 		refuse(w, http.StatusServiceUnavailable, time.Second, err.Error())
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -342,7 +345,7 @@ func resolve(base, u *url.URL) *url.URL {
 	return out
 }
 
-// client is the way back to who asked. It gives each write a deadline, renewed
+// client is the writer of the reply. It gives each write a deadline, renewed
 // only now and then, because setting one costs about as much as a small write.
 type client struct {
 	w       http.ResponseWriter
@@ -371,7 +374,7 @@ func (c *client) Write(p []byte) (int, error) {
 
 func (c *client) flush() error { return c.ctl.Flush() }
 
-// cause returns why ctx is done, nil where it is not.
+// cause returns the cause of ctx's end, nil if it has not ended.
 func cause(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil

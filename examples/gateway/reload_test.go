@@ -17,7 +17,7 @@ import (
 )
 
 // TestReloadUnderLoad changes the file all the time, while requests, whole ones and
-// streams that last longer than a file, come in: none is refused, cut or sent to what
+// streams that last longer than a file, come in: none is refused, cut or sent to a target that
 // was not there when it came.
 func TestReloadUnderLoad(t *testing.T) {
 	signalled(t)

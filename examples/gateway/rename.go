@@ -12,9 +12,9 @@ import (
 // take the last.
 const maxNames = 16
 
-// modelSpans returns the values of all members "model" of the object that body is. What
-// comes after a mistake is not looked at: the engines refuse such a body. It is false if
-// there are more than maxNames.
+// modelSpans returns the values of all members "model" of the object that body is, up to
+// the first mistake: engines refuse such a body. It is false if there are more than
+// maxNames.
 func modelSpans(body []byte) ([]reqbody.Span, bool) {
 	var found []reqbody.Span
 	for key, value := range reqbody.Members(body) {

@@ -73,7 +73,7 @@ func oracle(body []byte) (at []reqbody.Span, last string, ok bool) {
 			hi := int(d.InputOffset())
 			at = append(at, reqbody.Span{Lo: hi - len(v), Hi: hi})
 			last = ""
-			_ = json.Unmarshal(v, &last) // "" where it is no string
+			_ = json.Unmarshal(v, &last) // "" if it is no string
 		}
 	}
 	_, err := d.Token()

@@ -107,7 +107,7 @@ func (e *engine) share(corpus string) float64 {
 
 // TestReplay sends recorded sessions through the gateway to four engines that
 // hold everything, 16 sessions at once, each next turn when the reply has ended,
-// and compares where the bytes were found with what one engine for all would
+// and compares the places of the bytes with those that one engine for all would
 // have found.
 func TestReplay(t *testing.T) {
 	sessions := mixed(tauBench(t), miniSWE(t))
@@ -217,7 +217,7 @@ func replay(t *testing.T, strategy string, sessions [][]recording) []*engine {
 }
 
 // tauBench reads 200 trajectories: each message of the assistant is one request,
-// whose prompt is what was said before it.
+// with the messages before it as its prompt.
 func tauBench(t *testing.T) [][]recording {
 	b, err := os.ReadFile(shareddata.Path(t, "taubench/gpt-4o-airline.json"))
 	if err != nil {
@@ -274,7 +274,7 @@ func tauBench(t *testing.T) [][]recording {
 	return sessions
 }
 
-// miniSWE reads 20 sessions of a coding agent, whose prompts are text: each is
+// miniSWE reads 20 sessions of a coding agent, with prompts as text: each is
 // the beginning of the one before it, kept, and a rest.
 func miniSWE(t *testing.T) [][]recording {
 	f, err := os.Open(shareddata.Path(t, "agent_text/lmcache_miniswe.delta.jsonl"))

@@ -33,14 +33,14 @@ func (x *exchange) reply(a *attempt) {
 	x.tokens.learn(m.ids, d, &o)
 	x.lease.Done(o)
 	if o.Err != nil {
-		// The client gets what came, and then its connection is cut, so that a
+		// The client gets the part that came, and then its connection is cut, so that a
 		// reply that broke off does not look complete.
 		_ = x.client.flush()
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// copy passes the body on as it comes. The Outcome has an Err where it broke off.
+// copy passes the body on as it comes. The Outcome has an Err if it broke off.
 func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 	status := a.resp.StatusCode
 	flush := a.resp.ContentLength < 0 || m.sse
@@ -75,7 +75,7 @@ func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 }
 
 // meter learns from a reply as it passes by: when its first token came, its text
-// and the engine's own count of tokens. A reply that is no success tells nothing;
+// and the engine's own count of tokens. A reply that is no success has neither;
 // of a compressed one only the first byte is seen.
 type meter struct {
 	first bool // the first token was not seen yet
@@ -103,7 +103,7 @@ func newMeter(resp *http.Response, p router.Prompt) *meter {
 	return m
 }
 
-// firstToken reports, once, that chunk holds the reply's first token: its first
+// firstToken reports, once, that chunk has the reply's first token: its first
 // byte, or of an event stream the first data line (comments come earlier, to
 // keep the connection alive).
 func (m *meter) firstToken(chunk []byte) bool {

@@ -20,8 +20,7 @@ import (
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
-// service is what a Handler asks where to send: the routers that a file describes,
-// and what the gateway knows beside them.
+// service has the routers of a file and the other state of the gateway.
 type service struct {
 	gateway *config.Gateway
 	log     *slog.Logger
@@ -36,7 +35,7 @@ type service struct {
 	routes atomic.Pointer[map[string]*routeState]
 }
 
-// routeState is what the gateway keeps of one route.
+// routeState is the gateway's own state of one route.
 type routeState struct {
 	renames bool         // a target may be sent another model than the request names
 	tokens  *tokenSource // nil: none
@@ -50,7 +49,7 @@ func newService(log *slog.Logger) *service {
 	return s
 }
 
-// options are what files are read, and gateways built, with.
+// options returns the options with which files are read and gateways built.
 func (s *service) options() config.Options {
 	precise := file.Strategies()[precisecacheaware.Name]
 	build := precise.New
@@ -87,8 +86,8 @@ func (s *service) build(f *file.File, o config.Options) error {
 // policy returns the egress policy of the file in place.
 func (s *service) policy() egress.Policy { return s.gateway.File().Policy() }
 
-// update brings the routes' states to what the file in place says. What is known of
-// tokens stays where the source does.
+// update brings the routes' states up to the file in place. Learned token ids stay if the
+// source does.
 func (s *service) update() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +109,8 @@ func (s *service) update() error {
 				before = (*old)[r.Model].tokens
 			}
 			policy := s.policy()
-			if before != nil && reflect.DeepEqual(before.settings, *src) && reflect.DeepEqual(before.policy, policy) && before.group.Load().asks(g) {
+			if before != nil && reflect.DeepEqual(before.settings, *src) &&
+				reflect.DeepEqual(before.policy, policy) && before.group.Load().asks(g) {
 				st.tokens = before
 			} else {
 				var err error
@@ -178,7 +178,7 @@ func (s *service) group(r *file.Route) *group {
 		if refs[t.Provider] == nil {
 			refs[t.Provider] = t
 		}
-		// Those on their way out come last, and are of what the provider was.
+		// Those on their way out come last, and are of the provider as it was.
 		if t.Base == refs[t.Provider].Base {
 			ranks[t.Provider] = append(ranks[t.Provider], m.Target.ID)
 		}
@@ -207,8 +207,7 @@ func (s *service) group(r *file.Route) *group {
 	return g
 }
 
-// state returns what is kept of a route; in the moment of a reload there may be
-// nothing yet.
+// state returns the state of a route; during a reload there may be none yet.
 func (s *service) state(route string) *routeState {
 	if st := (*s.routes.Load())[route]; st != nil {
 		return st
@@ -216,7 +215,7 @@ func (s *service) state(route string) *routeState {
 	return &routeState{renames: true}
 }
 
-// forget is told that a target's engine has started again, maybe with another
+// forget is called when a target's engine has started again, maybe with another
 // tokenizer.
 func (s *service) forget(id string) {
 	for _, st := range *s.routes.Load() {
@@ -227,7 +226,7 @@ func (s *service) forget(id string) {
 	s.gateway.View().Forget(id)
 }
 
-// run scrapes, polls, subscribes and, where there is a path, follows the file, until
+// run scrapes, polls, subscribes and, if there is a path, follows the file, until
 // ctx is done. Each value of again, which may be nil, reads the file.
 func (s *service) run(ctx context.Context, path string, every time.Duration, again <-chan os.Signal) {
 	var wg sync.WaitGroup

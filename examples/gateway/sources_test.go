@@ -17,7 +17,7 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// backend is a replica with an LMCache beside it, each of whose sources can fail.
+// backend is a replica with an LMCache. Each of its sources can fail.
 type backend struct {
 	*vllmtest.Server
 	name     string
@@ -187,13 +187,13 @@ func fourRoutes(engines ...*backend) string {
 	return b.String()
 }
 
-// told is what the gateway said of one request.
+// told has the headers of one reply.
 type told struct {
 	target, reason string
 	cached         int // tokens, as the engine reports them
 }
 
-// tell asks a route of fourRoutes.
+// tell sends a request to a route of fourRoutes.
 func (p *program) tell(strategy, text string) (told, error) {
 	body, err := json.Marshal(map[string]any{"model": "by-" + strategy, "messages": []said{{"user", text}}})
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // fields set, is ready.
 type streams struct {
 	log  *slog.Logger
-	live *livePage // told too; nil: there is none
-	// forget is told that a target's cache is gone.
+	live *livePage // gets the events too; nil: there is none
+	// forget is called when a target's cache is gone.
 	forget func(id string)
 
 	restarts atomic.Int64
@@ -26,7 +26,7 @@ type streams struct {
 	running map[string]*stream // by target
 }
 
-// stream is one of them: a subscriber and the targets that it tells of.
+// stream is one of them: a subscriber and its targets.
 type stream struct {
 	*zmqsub.Subscriber
 	id      string // of the stream
@@ -84,7 +84,7 @@ func (st *stream) Run(ctx context.Context) error {
 	return st.Subscriber.Run(ctx)
 }
 
-// of returns the stream that tells of a target, nil where none does.
+// of returns the stream of a target, nil if there is none.
 func (s *streams) of(id string) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,14 +98,14 @@ func (s *streams) all() map[string]*stream {
 	return maps.Clone(s.running)
 }
 
-// feed passes a stream's events on to the index and tells when a target's cache is
+// feed passes a stream's events on to the index and reports when a target's cache is
 // gone.
 type feed struct {
 	*kvindex.Index
 	stream *stream
 	replay bool
-	// gapped are targets whose next Reset is a gap's that nobody can fill, which says
-	// nothing of the cache.
+	// gapped are targets with a gap that cannot be filled: their next Reset says nothing
+	// of the cache.
 	gapped map[string]bool
 }
 

@@ -73,7 +73,7 @@ func TestTokenizeKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Reload alone tells nobody, so the token source is the old one.
+		// Reload alone calls no hook, so the token source is the old one.
 		if err := g.service.gateway.Reload(f); err != nil {
 			t.Fatal(err)
 		}

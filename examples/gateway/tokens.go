@@ -27,7 +27,7 @@ type tokenSource struct {
 	given, whole, partial, none atomic.Int64
 	miscounted                  atomic.Int64
 	judged, tooMuch             atomic.Int64 // of partial ones
-	reading                     atomic.Int64 // replies whose ids are collected
+	reading                     atomic.Int64 // replies of which ids are collected
 }
 
 // group are the targets that are asked for ids. They know the model by one name,
@@ -42,20 +42,22 @@ func (g *group) asks(o *group) bool {
 	return g.target.Model == o.target.Model && sameKey(g.target.Header, o.target.Header)
 }
 
-// keyHeaders are what package tokenize sends along.
+// keyHeaders are the headers that package tokenize sends along.
 var keyHeaders = []string{"Authorization", "X-Api-Key"}
 
 func sameKey(a, b http.Header) bool {
 	return !slices.ContainsFunc(keyHeaders, func(k string) bool { return a.Get(k) != b.Get(k) })
 }
 
-// maxReading bounds the replies whose ids are collected at once, each of which may
-// hold tokenmemo.DefaultReply bytes. Of more nothing is learned.
+// maxReading bounds the replies of which ids are collected at once, each of at most
+// tokenmemo.DefaultReply bytes. Nothing is learned of more.
 const maxReading = 64
 
 // newTokenSource returns the source for settings of another kind than
 // file.TokensFromHeader. It needs a group before its first use.
-func newTokenSource(c file.TokenSource, policy egress.Policy, view *loadview.View, log *slog.Logger) (*tokenSource, error) {
+func newTokenSource(
+	c file.TokenSource, policy egress.Policy, view *loadview.View, log *slog.Logger,
+) (*tokenSource, error) {
 	memo, err := tokenmemo.New(tokenmemo.Config{
 		MaxEntries: c.MaxEntries, MaxBytes: c.MaxBytes,
 		Contradicted: func() {
@@ -113,7 +115,7 @@ type tokenUse struct {
 	reading bool // counted in source.reading
 }
 
-// fill gives p, the prompt of x, ids where it has none and they are known.
+// fill gives p, the prompt of x, ids if it has none and they are known.
 func (t *tokenSource) fill(x *exchange, p *router.Prompt) (u tokenUse) {
 	r, body := x.r, x.in.Bytes()
 	if t == nil || len(body) == 0 || r.Header.Get("Content-Encoding") != "" {
@@ -162,11 +164,11 @@ func (t *tokenSource) ask(x *exchange, key tokenmemo.Key) []uint32 {
 		defer x.in.Pool().Give(n)
 		body = e.apply(body)
 	}
-	ids, _ := t.client.TokensOf(x.r.Context(), key, header, body) // counted and told there
+	ids, _ := t.client.TokensOf(x.r.Context(), key, header, body) // counted and logged there
 	return ids
 }
 
-// reader returns what collects the ids of the reply, nil where none are asked for.
+// reader returns the reader that collects the ids of the reply, nil if none are requested.
 func (u *tokenUse) reader() *tokenmemo.Reply {
 	if u.source == nil || !u.keyed || !u.key.ReturnsIDs {
 		return nil
@@ -179,7 +181,7 @@ func (u *tokenUse) reader() *tokenmemo.Reply {
 	return new(tokenmemo.Reply)
 }
 
-// release ends what reader began.
+// release ends the use of a reader.
 func (u *tokenUse) release() {
 	if u.reading {
 		u.reading = false
@@ -187,7 +189,7 @@ func (u *tokenUse) release() {
 	}
 }
 
-// learn takes what a reply said.
+// learn takes over the ids and counts of a reply.
 func (u *tokenUse) learn(ids *tokenmemo.Reply, d router.Decision, o *router.Outcome) {
 	if u.source == nil {
 		return
@@ -233,11 +235,11 @@ func (t *tokenSource) close() {
 	}
 }
 
-// tokenStats is what the page and the last log line say of it.
+// tokenStats are the counts of a token source on the page and in the last log line.
 type tokenStats struct {
 	Source string
-	// Given counts the requests that came with ids, Whole and Partial those whose
-	// ids, or the first of them, were found, None the others. Miscounted are those
+	// Given counts the requests that came with ids, Whole and Partial those of which
+	// all ids, or the first of them, were found, None the others. Miscounted are those
 	// of which the engine counted another number of tokens.
 	Given, Whole, Partial, None, Miscounted int64
 	// PartialJudged counts the replies to Partial ones, PartialTooMuch those of
@@ -253,7 +255,8 @@ func (t *tokenSource) stats() *tokenStats {
 	}
 	s := &tokenStats{
 		Source: t.settings.Kind, Given: t.given.Load(), Whole: t.whole.Load(), Partial: t.partial.Load(), None: t.none.Load(),
-		Miscounted: t.miscounted.Load(), PartialJudged: t.judged.Load(), PartialTooMuch: t.tooMuch.Load(), Memo: t.memo.Stats(),
+		Miscounted: t.miscounted.Load(), PartialJudged: t.judged.Load(), PartialTooMuch: t.tooMuch.Load(),
+		Memo: t.memo.Stats(),
 	}
 	if t.client != nil {
 		c := t.client.Stats()

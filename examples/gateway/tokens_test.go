@@ -125,7 +125,7 @@ func TestMemoStream(t *testing.T) {
 }
 
 // TestBadTokenSources: whatever /tokenize does, requests are answered and routed by
-// their text, a dead one does not cost each of them its timeout, and it is told
+// their text, a dead one does not cost each of them its timeout, and it is logged
 // once.
 func TestBadTokenSources(t *testing.T) {
 	engine := vllmtest.NewServer(vllmtest.Config{TimeScale: 1e-6, ReplyTokens: 4, Events: &vllmtest.Events{}})
@@ -190,7 +190,7 @@ func TestBadTokenSources(t *testing.T) {
 	}
 }
 
-// TestWrongTokens: an engine whose /tokenize gives other ids than it uses is found
+// TestWrongTokens: an engine with a /tokenize of other ids than it uses is found
 // out by its own count, and its ids are left out.
 func TestWrongTokens(t *testing.T) {
 	engine := vllmtest.NewServer(vllmtest.Config{TimeScale: 1e-6, ReplyTokens: 4, Events: &vllmtest.Events{}})
@@ -225,7 +225,7 @@ func TestWrongTokens(t *testing.T) {
 }
 
 // TestMismatch: a prediction that does not come true, here because all events of
-// evictions are lost, is counted and told.
+// evictions are lost, is counted and logged.
 func TestMismatch(t *testing.T) {
 	f := newFleet(t, 1, 60)
 	var log logged

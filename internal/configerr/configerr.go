@@ -1,5 +1,5 @@
 // Package configerr collects the errors of a Config: one *router.ConfigError for
-// each field whose value is not allowed, all joined.
+// each field with a value that is not allowed, all joined.
 package configerr
 
 import (

@@ -20,7 +20,7 @@ func KVTransfer() []string {
 	}
 }
 
-// containers are members whose objects engines take as further parameters of the same
+// containers are members with objects that engines take as further parameters of the same
 // names: vLLM copies vllm_xargs to SamplingParams.extra_args, which the body of
 // /inference/v1/generate has in sampling_params, and reads kv_transfer_params there.
 var containers = map[string]bool{"vllm_xargs": true, "extra_args": true, "sampling_params": true, "extra_body": true}
@@ -62,8 +62,8 @@ func NewRefused(names ...string) *Refused {
 
 // Check returns a *MemberError if the JSON object body has a member of the set that is
 // not null, or an object in it that engines take as further parameters has, and
-// ErrEncoding if it cannot say. It is nil for a body that is no object. It reads body once and
-// no further than the first mistake, which engines refuse.
+// ErrEncoding if it cannot say. It is nil for a body that is no object. It reads body once
+// and no further than the first mistake, which engines refuse.
 func (r *Refused) Check(body []byte) error {
 	if r == nil || len(body) == 0 {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/warmroute/router/internal/configerr"
 )
 
-// The errors of Read, beside those of reading, among which a time-out is a net.Error.
+// The errors of Read, in addition to those of reading. A time-out is a net.Error.
 var (
 	ErrTooLarge = errors.New("the request body is too large")
 	ErrBusy     = errors.New("the gateway is at its limit")
@@ -106,7 +106,7 @@ type Body struct {
 	refs   atomic.Int32
 	pool   *Pool
 	held   int64  // bytes taken from the Pool
-	client string // whose bound they are taken from too
+	client string // has taken them too
 }
 
 // Bytes returns the body. It must not be used after the Release of the last reference.
@@ -115,8 +115,8 @@ func (b *Body) Bytes() []byte { return b.data }
 // Pool returns the Pool that b is of.
 func (b *Body) Pool() *Pool { return b.pool }
 
-// Read reads r's body, whose connection w answers. The caller releases the Body. It
-// leaves a read deadline on the connection, which the caller takes back.
+// Read reads r's body; w answers r. The caller releases the Body. Read leaves a read
+// deadline on the connection, which the caller takes back.
 func (p *Pool) Read(w http.ResponseWriter, r *http.Request) (*Body, error) {
 	b := p.body()
 	if r.Body == nil || r.Body == http.NoBody {
