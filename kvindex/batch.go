@@ -2,31 +2,29 @@ package kvindex
 
 import "strconv"
 
-// Batch is what one message of an engine's stream says: the events of one
-// scheduler step. The zero Batch is an empty one, which [Index.Apply] takes as
-// a sign of life.
+// Batch holds the events of one message of an engine's stream, which is one
+// scheduler step. The zero Batch is empty; to [Index.Apply] it is a sign of life.
 //
-// A Batch that [Decode] made owns its memory: it keeps nothing of the payload.
+// A Batch that [Decode] returned owns its memory: it keeps no part of the payload.
 // One that [Batch.Decode] filled is overwritten by the next call of it.
 type Batch struct {
 	// Time is when the engine made the batch, in seconds since 1970 by its own
-	// clock; 0 where it did not say.
+	// clock; 0 if it did not say.
 	Time float64
-	// Rank is the data-parallel rank that sent the batch, -1 where it did not
-	// say.
+	// Rank is the data-parallel rank that sent the batch, -1 if it did not say.
 	Rank int
 	// Events are in the order in which they happened.
 	Events []Event
-	// UnknownEvents and UnknownKeys count what was skipped because this package
-	// does not know it. UnknownTokens counts events whose tokens could not be
+	// UnknownEvents and UnknownKeys count events and keys that were skipped because
+	// this package does not know them. UnknownTokens counts events whose tokens could not be
 	// read as such; they are kept without them.
 	UnknownEvents, UnknownKeys, UnknownTokens int
 
-	words  []uint64 // what Hashes, Sums and Extra are cut from
-	tokens []uint32 // what Tokens are cut from
+	words  []uint64 // the memory of Hashes, Sums and Extra
+	tokens []uint32 // the memory of Tokens
 }
 
-// EventKind says what happened.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // The kinds of events.
@@ -49,12 +47,12 @@ func (k EventKind) String() string {
 	return "event_" + strconv.Itoa(int(k))
 }
 
-// Medium is where blocks are, or were.
+// Medium is the kind of memory that blocks are in, or were.
 type Medium uint8
 
-// The media that are told apart. Whatever else an engine names is Storage.
+// The media that are distinguished. Every other one that an engine names is Storage.
 const (
-	Device  Medium = iota // the accelerator's own memory; what an engine that names none means
+	Device  Medium = iota // the accelerator's own memory, which is meant by an engine that names none
 	Host                  // the CPU's memory
 	Storage               // disks, other machines, anything else
 )
@@ -62,7 +60,7 @@ const (
 // Spec is the kind of attention that a group of layers has.
 type Spec uint8
 
-// The kinds that are told apart.
+// The kinds that are distinguished.
 const (
 	SpecNone    Spec = iota // the engine did not say
 	SpecFull                // every token sees all before it
@@ -76,7 +74,7 @@ type Event struct {
 	Kind   EventKind
 	Medium Medium
 	Spec   Spec
-	Reused bool // a block that had been there is told of again
+	Reused bool // a block that was there before is announced again
 	// Pairs says that the engine's blocks are made of pairs of neighbouring
 	// tokens (EAGLE): n pairs cover n + 1 tokens, and Tokens has that one more.
 	Pairs bool
@@ -93,19 +91,19 @@ type Event struct {
 	Parent, ParentSum uint64
 	// Hashes are the blocks: an integer as it is, in two's complement, and bytes
 	// by their last 8, big-endian, which is the integer that the same engine
-	// would send. Sums are nil where all were integers; else for each block a
+	// would send. Sums are nil if all were integers; else for each block a
 	// fingerprint of all of its bytes, 0 for an integer.
 	Hashes, Sums []uint64
-	// Tokens are those of the blocks, one after another; nil where the engine
-	// did not say.
+	// Tokens are those of the blocks, one after another; nil if the engine did not
+	// say.
 	Tokens []uint32
-	// Extra holds for each block a fingerprint of what distinguishes it beside its
-	// tokens (images, embeddings), 0 for nothing; nil where no block has any.
+	// Extra has for each block a fingerprint of all that distinguishes it but its
+	// tokens (images, embeddings), 0 for nothing; nil if no block has any.
 	Extra []uint64
-	// Left are the copies that are left of each block of a Removed; nil where
-	// the engine did not say.
+	// Left are the copies that are left of each block of a Removed; nil if the engine
+	// did not say.
 	Left []uint64
-	// Adapter is the LoRA adapter's name, "id:N" where the engine gave only a
-	// number, "" for none. Salt is the cache salt, where the event says it.
+	// Adapter is the LoRA adapter's name, "id:N" if the engine gave only a number,
+	// "" for none. Salt is the cache salt, if the event has it.
 	Adapter, Salt string
 }

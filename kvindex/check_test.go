@@ -39,7 +39,7 @@ func (c *checker) node(parent, n *node) {
 	c.seen[n] = true
 	keys := n.blocks()
 	if n.parent != parent || len(keys) == 0 || keys[0] != n.key || n.start != parent.end() ||
-		n.start/span != (n.end()-1)/span || int(n.room) < len(keys) || parent.child(n.key) != n {
+		n.start/span != (n.end()-1)/span || int(n.capacity) < len(keys) || parent.child(n.key) != n {
 		t.Errorf("node at %d of %d blocks below %d..%d is not in order", n.start, len(keys), parent.start, parent.end())
 	}
 	hs := n.holders.Load()

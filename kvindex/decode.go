@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Bounds of what one message may say. The greatest real ones stay far below: an
+// Bounds of one message. The greatest real ones stay far below: an
 // event of a prompt of a million tokens in blocks of one token.
 const (
 	maxPayload = 64 << 20
@@ -18,8 +18,8 @@ const (
 
 var errTooMany = errors.New("more elements than are allowed")
 
-// Decode reads one message's payload, its third frame. What each value is, is
-// seen from the value, never concluded from a version: a batch and an event may
+// Decode reads one message's payload, its third frame. The kind of each value
+// is read from the value, never concluded from a version: a batch and an event may
 // be an array or a map, hashes integers or bytes. Unknown event types and keys
 // are skipped and counted. An error means that nothing of the message may be
 // used: the state of the engine's cache is then unknown, as after a lost

@@ -37,9 +37,9 @@ func (d *decoder) finish(f *fields) {
 	}
 }
 
-// extraKeys reads the list of what distinguishes each block beside its tokens.
+// extraKeys reads the list of all that distinguishes each block but its tokens.
 // The adapter's name, which is one of them, is known already; the salt stands in
-// the first block of a prompt alone. Whatever else there is becomes a part of
+// the first block of a prompt alone. Everything else becomes a part of
 // the block. With whole nothing is taken for a name or a salt.
 func (d *decoder) extraKeys(f *fields, at int, whole bool) {
 	end := d.off

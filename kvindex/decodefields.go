@@ -89,7 +89,7 @@ func (d *decoder) mapEvent() {
 				d.skip(2 * (n - i - 1))
 				return
 			}
-			if i > 0 { // what came before was passed over, to be read again now
+			if i > 0 { // earlier elements were passed over, to be read again now
 				end := d.off
 				d.off = start
 				for range i {
@@ -143,7 +143,7 @@ func (d *decoder) field(f *fields, key string) {
 			f.Medium = medium(d.bytes())
 		}
 	case "lora_name":
-		if d.peek() == kMap { // SGLang 0.5.18 and 0.5.19: a map of what was new then
+		if d.peek() == kMap { // SGLang 0.5.18 and 0.5.19: a map of the fields that were new then
 			for range d.header(kMap) {
 				switch inner := string(d.key()); inner {
 				case "cache_salt", "lora_name":
@@ -231,7 +231,7 @@ func spec(b []byte) Spec {
 	return SpecOther
 }
 
-// hash reads one block's name and, where it is bytes, their fingerprint.
+// hash reads one block's name and, if it is bytes, their fingerprint.
 func (d *decoder) hash() (h, sum uint64) {
 	switch d.peek() {
 	case kInt:

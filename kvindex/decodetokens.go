@@ -9,7 +9,7 @@ import (
 func (d *decoder) cut(n int) []uint64 {
 	b := d.batch
 	if n > cap(b.words)-len(b.words) {
-		// What is left of the payload bounds what is asked for later.
+		// The rest of the payload bounds the memory that is asked for later.
 		b.words = make([]uint64, 0, max(n, min(d.rest()/40, 1<<12)))
 	}
 	at := len(b.words)
@@ -19,8 +19,8 @@ func (d *decoder) cut(n int) []uint64 {
 	return w
 }
 
-// room returns the batch's memory for n more tokens, of length 0.
-func (d *decoder) room(n int) []uint32 {
+// space returns the batch's memory for n more tokens, of length 0.
+func (d *decoder) space(n int) []uint32 {
 	b := d.batch
 	if n > cap(b.tokens)-len(b.tokens) {
 		b.tokens = make([]uint32, 0, max(n, min(d.rest()/3, 1<<14)))
@@ -65,7 +65,7 @@ func (d *decoder) tokenIDs(f *fields) {
 }
 
 func (d *decoder) plain(n int) (tokens []uint32, ok bool) {
-	tokens = d.room(n)[:n]
+	tokens = d.space(n)[:n]
 	b, off := d.b, d.off
 	for i := range tokens {
 		if off >= len(b) {
@@ -99,7 +99,7 @@ func (d *decoder) plain(n int) (tokens []uint32, ok bool) {
 	return tokens, true
 }
 
-// token reads one id; ok is false where it is none, or after an error.
+// token reads one id; ok is false if it is none, or after an error.
 func (d *decoder) token() (t uint32, ok bool) {
 	switch d.peek() {
 	case kInt:
@@ -119,7 +119,7 @@ func (d *decoder) token() (t uint32, ok bool) {
 // pairs reads [[a,b],[b,c]...] as a, b, c. Pairs that do not overlap are no
 // text.
 func (d *decoder) pairs(n int) (tokens []uint32, ok bool) {
-	tokens = d.room(n + 1)[:n+1]
+	tokens = d.space(n + 1)[:n+1]
 	for i := range n {
 		if d.peek() != kArray || d.header(kArray) != 2 {
 			return nil, false

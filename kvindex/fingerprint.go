@@ -53,7 +53,7 @@ func (s *secrets) sixteen(t *[16]uint32) uint64 {
 }
 
 // common returns how many leading blocks of the tokens have these fingerprints.
-// It is the inner loop of Match: what sixteen computes stands here once more
+// It is the inner loop of Match: the code of sixteen is repeated here
 // because a call for each block costs a quarter of it.
 func (s *secrets) common(sh shape, tokens []uint32, want []uint64) int {
 	if sh != 16<<1 {
@@ -83,8 +83,8 @@ func (s *secrets) common(sh shape, tokens []uint32, want []uint64) int {
 	return len(want)
 }
 
-// block is the fingerprint of a block of any size. extra is what distinguishes it
-// beside its tokens, 0 for nothing.
+// block is the fingerprint of a block of any size. extra is the fingerprint
+// of all else that distinguishes it, 0 for nothing.
 func (s *secrets) block(t []uint32, extra uint64) uint64 {
 	var h uint64
 	if len(t) == 16 {

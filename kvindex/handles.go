@@ -5,7 +5,7 @@ package kvindex
 // which also says where the cell belongs, above a reference to a hold and a bit.
 // The hash itself stands in the hold. Any size will do, so it grows by half.
 //
-// The tag is keyed: whoever chooses the hashes cannot make them fall into one cell.
+// The tag is keyed: an engine that chooses hashes cannot make them fall into one cell.
 type handles struct {
 	cells []uint64
 	n     int
@@ -34,9 +34,9 @@ func (t *handles) next(i int) int {
 	return i
 }
 
-// warm makes room for more blocks and touches their cells. The loads do not wait
+// warm reserves cells for more blocks and touches those that they belong to. The loads do not wait
 // for one another, as those of look-ups among other work do: of a table that is
-// not in the nearer caches, that is most of what a store costs.
+// not in the nearer caches, that is most of the cost of a store.
 func (t *handles) warm(hashes []uint64) (touched uint64) {
 	t.reserve(len(hashes))
 	for _, h := range hashes {
@@ -45,7 +45,7 @@ func (t *handles) warm(hashes []uint64) (touched uint64) {
 	return touched
 }
 
-// reserve makes room for n more blocks.
+// reserve grows the table for n more blocks.
 func (t *handles) reserve(n int) {
 	if (t.n+n)*5 > len(t.cells)*4 {
 		t.resize(max(16, len(t.cells)+len(t.cells)/2, (t.n+n)*5/4+1))

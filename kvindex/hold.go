@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// hold is what one target holds of a node's blocks, with the engine's hashes of
-// them. Bits stand for blocks as in [node].
+// hold is the part of a node's blocks that one target holds, with the engine's
+// hashes of them. Bits stand for blocks as in [node].
 //
 // A position may have several hashes on one target (SGLang's extra_key, salts of
 // vLLM before 0.17 are not on the wire). Those beyond the first are in the holds
@@ -30,21 +30,21 @@ type hold struct {
 	known  uint64 // has a hash, though it may be resident no more
 	multi  uint64 // has several copies; target.copies counts them
 	hashes []uint64
-	sums   []uint64 // beside hashes where they are bytes; nil where none is
+	sums   []uint64 // of hashes that are bytes; nil if none is
 	number uint32
 	place  uint32 // in the node's array of holders
 	kids   int32  // main holds whose up is this one
 	aux    atomic.Pointer[aux]
 }
 
-// aux holds what else is known of a target's blocks: which are resident in other
-// groups, and which in the host's memory.
+// aux has the target's blocks that are resident in other groups, and those in the
+// host's memory.
 type aux struct{ layers []atomic.Uint64 }
 
 func (h *hold) at(bit uint32) uint32 { return bit - h.node.start%span }
 
 // is says whether the block at bit has this hash. Bytes and integers are compared
-// by what both have.
+// by their last 8 bytes.
 func (h *hold) is(bit uint32, hash, sum uint64) bool {
 	i := h.at(bit)
 	if h.known>>bit&1 == 0 || h.hashes[i] != hash {
@@ -70,13 +70,13 @@ func (h *hold) name(bit uint32, hash, sum uint64, more uint32) {
 }
 
 // spare keeps the arrays that holds have outgrown for others: left to the garbage
-// collector they would cost half as much memory again, in pages that are held by
-// what lives longer. Only the writer uses them.
+// collector they would cost half as much memory again, in pages that are kept by
+// longer-lived arrays. Only the writer uses them.
 type spare [span/4 + 1][][]uint64 // by a fourth of their size
 
 const maxSpare = 256
 
-// extended returns s with place i in it, and room for more to come.
+// extended returns s with place i in it, and capacity for more to come.
 func (p *spare) extended(s []uint64, i, more uint32) []uint64 {
 	if int(i) < cap(s) {
 		return s[:i+1]
@@ -127,7 +127,7 @@ func (h *hold) main() *hold {
 	return h
 }
 
-// publish shows readers what is resident; h is a main hold.
+// publish shows readers the resident blocks; h is a main hold.
 func (h *hold) publish() {
 	h.node.holders.Load().at(h.place).mask.Store(h.resident())
 }
@@ -196,7 +196,7 @@ func (l *holdList) push(h *hold) {
 	h.placed = h.used
 }
 
-// insert puts h behind after, or first where that is nil.
+// insert puts h behind after, or first if that is nil.
 func (l *holdList) insert(h, after *hold) {
 	h.list, h.prev = l, after
 	if after == nil {

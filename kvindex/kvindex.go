@@ -1,17 +1,17 @@
 // Package kvindex knows which targets hold how many of a prompt's KV blocks, as
 // the engines' own events say.
 //
-// [Decode] reads the messages of vLLM, SGLang and what speaks like them, in all
-// of their forms. [Index.Apply] takes them target by target, in order, and
-// [Index.Match] tells how many leading tokens of a prompt each target can reuse.
+// [Decode] reads the messages of vLLM, SGLang and compatible engines, in all of
+// their forms. [Index.Apply] applies them target by target, in order, and
+// [Index.Match] returns how many leading tokens of a prompt each target can reuse.
 //
 // Prompts are matched by their tokens. An engine's block hashes only find its
 // blocks again, so no hash algorithm, seed or block size has to agree with
-// anything, and what two targets or two models call their blocks never mixes.
+// anything, and the names that two targets or two models give blocks never mix.
 // Token ids have to come from the engine's own tokenizer and chat template.
 //
-// Match takes no lock and never waits for Apply. A target whose stream cannot be
-// trusted is told apart from one that holds nothing.
+// Match takes no lock and never waits for Apply. For a target whose stream cannot be
+// trusted it returns -1, for one that holds no block 0.
 package kvindex
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/warmroute/router/internal/idmemo"
 )
 
-// Config is what an Index is made of. The zero Config is the documented default.
+// Config configures an Index. The zero Config has the documented defaults.
 type Config struct {
 	// MaxBlocks is the greatest number of blocks that are kept for one target.
 	// Beyond it the prompts that were stored, or extended, least recently lose
@@ -39,12 +39,12 @@ type Config struct {
 	// Set says that one Removed ends all copies of a block. By default copies are
 	// counted, as vLLM announces each removal of a physical copy.
 	Set bool
-	// HostCredit is what a block that is resident in the host's memory alone is
-	// worth beside one on the device: 0, the default, leaves the host's memory
-	// out, and 1 counts both alike. Match rounds what comes of it down to whole
-	// blocks. It is between 0 and 1, and targets with sliding windows have none.
+	// HostCredit is the worth of a block that is resident in the host's memory alone,
+	// as a share of one on the device: 0, the default, ignores the host's memory, and
+	// 1 counts both alike. Match rounds the sum down to whole blocks. It is between 0
+	// and 1, and targets with sliding windows have none.
 	HostCredit float64
-	// Trace is told what happens to the targets' streams.
+	// Trace reports gaps, restarts and block sizes of the targets' streams.
 	Trace Trace
 }
 
@@ -52,19 +52,19 @@ type Config struct {
 // that calls Apply, Reset and so on, after the call has done its work, and
 // without a lock: they may call the Index.
 type Trace struct {
-	// Gap tells of a message that did not follow the last one.
+	// Gap reports a message that did not follow the last one.
 	Gap func(id string, last, seq uint64)
-	// Restart tells of a sequence that started over.
+	// Restart reports a sequence that started over.
 	Restart func(id string, last, seq uint64)
-	// BlockSize tells of a target whose blocks have another size now, in tokens,
-	// which made what was known of it void.
+	// BlockSize reports that the target's blocks have another size now, in tokens. All
+	// that was known of the target is void then.
 	BlockSize func(id string, was, is int)
 }
 
-// ErrGap is what Apply returns for a message that does not follow the last one.
+// ErrGap is returned by Apply for a message that does not follow the last one.
 var ErrGap = errors.New("kvindex: messages are missing before this one")
 
-// ErrTooManyTargets is what Apply returns for a target beyond the 65,536th.
+// ErrTooManyTargets is returned by Apply for a target beyond the 65,536th.
 var ErrTooManyTargets = errors.New("kvindex: too many targets")
 
 const maxTargets = 1 << 16
@@ -131,8 +131,8 @@ func New(cfg Config) (*Index, error) {
 	return x, nil
 }
 
-// maxBlocks keeps the numbers of holds within their bits even where every block
-// has a hold of its own.
+// maxBlocks keeps the numbers of holds within their bits even if every block has a
+// hold of its own.
 const maxBlocks = 1 << 24
 
 // Apply applies one message of a target. The first may have any seq. The one after
@@ -237,8 +237,8 @@ func (x *Index) event(t *target, e *Event) {
 	}
 }
 
-// Reset says that the target's cache is gone or unknown: what it held is
-// forgotten, and any seq may follow. It is trusted again when one batch, even an
+// Reset forgets the blocks of a target whose cache is gone or unknown. Any seq may
+// follow. It is trusted again when one batch, even an
 // empty one, has been applied. A target that is not known stays so.
 func (x *Index) Reset(id string) {
 	x.mu.Lock()
@@ -247,15 +247,15 @@ func (x *Index) Reset(id string) {
 		t.begun = false
 		t.any.Store(false)
 		t.counts.Resets++
-		x.announce(t) // before the work, so that nobody sees half of it
+		x.announce(t) // before the work, so that no reader sees half of it
 		x.restart(t)
 		x.announce(t)
 	}
 }
 
-// Suspend says whether the target's stream is out of touch: while it is, Match
-// gives -1. What is known is kept, and Apply goes on as ever. Reset ends it, and
-// so does a sequence that starts over. A target that is not known yet can be
+// Suspend sets whether the target's stream is out of touch: while it is, Match
+// returns -1. The target's blocks are kept, and Apply goes on as ever. Reset ends
+// it, and so does a sequence that starts over. A target that is not known yet can be
 // suspended before its first message, so that nothing of a replay is believed
 // before the replay is over; it is known from then on, until Forget.
 func (x *Index) Suspend(id string, out bool) {
@@ -263,7 +263,7 @@ func (x *Index) Suspend(id string, out bool) {
 	defer x.mu.Unlock()
 	t := (*x.ids.Load())[id]
 	if t == nil && out {
-		t, _ = x.admit(id) // where there is no place, Apply says so
+		t, _ = x.admit(id) // if there is no place, Apply reports it
 	}
 	if t != nil {
 		t.suspended = out

@@ -2,7 +2,7 @@ package kvindex
 
 import "math"
 
-// layer is what is known of a target's blocks beside the tree: which of them are
+// layer has the target's blocks that are not in the tree: those that are
 // resident in one more group, or in the host's memory. The wire gives such a
 // block no place, or none that is certain; it is found by its hash, which is the
 // same as in the tree.
@@ -18,7 +18,7 @@ const (
 	hostGroup = math.MinInt32 + 1
 )
 
-// windows is what readers need to know of a target's layers.
+// windows has a target's layers, for readers.
 type windows struct {
 	layers []window
 	host   int // the layer of the host's memory, -1 for none
@@ -29,7 +29,7 @@ type window struct {
 	blocks int // that must be resident before the end of a prefix
 }
 
-// role says what an event's blocks are for.
+// role is the use of an event's blocks.
 type role uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 	roleLayer      // a layer: another group that a prefix needs
 )
 
-// role finds out what a Stored is for and learns the target's groups from it.
+// role returns the use of a Stored and learns the target's groups from it.
 func (x *Index) role(t *target, e *Event) (role, int) {
 	group := t.groupOf(e)
 	switch {
@@ -79,7 +79,7 @@ func (x *Index) role(t *target, e *Event) (role, int) {
 	case full && t.full:
 		return x.groupLayer(t, group, 0)
 	case full, !t.full && group < t.primary && e.fits():
-		// Another group decides: what was learned from the first is void.
+		// Another group decides: all that was learned from the first is void.
 		t.counts.Reshaped++
 		x.clear(t)
 		x.setShape(t, 0)
@@ -135,7 +135,7 @@ func (x *Index) addLayer(t *target, group, window int32) int {
 	return len(t.layers) - 1
 }
 
-// respec tells readers which windows there are.
+// respec publishes the windows for readers.
 func (x *Index) respec(t *target) {
 	var w []window
 	for i, l := range t.layers {

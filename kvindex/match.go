@@ -13,11 +13,11 @@ import (
 // reuse there: whole blocks, at most len(p.Tokens)-1, because the engine has to
 // compute the last token at least. The scope is p's Adapter and Salt; the wire
 // names no model. -1 means that nothing was ever applied for this id, or that
-// its stream is not to be trusted now. The result reuses cached where it is large
+// its stream is not to be trusted now. The result reuses cached if it is large
 // enough.
 //
-// It takes no lock, and allocates nothing where ids holds the same string values
-// as in an earlier call. Blocks that come or go while it runs may or may not be
+// It takes no lock, and does not allocate if ids has the same string values as in an
+// earlier call. Blocks that come or go while it runs may or may not be
 // seen.
 func (x *Index) Match(p router.Prompt, ids []string, cached []int) []int {
 	cached = slices.Grow(cached[:0], len(ids))[:len(ids)]
@@ -74,7 +74,7 @@ type walk struct {
 	cached []int // blocks so far, by place in ids
 	shape  shape
 	tokens []uint32
-	path   *pathSet // what is on the way, where somebody needs it
+	path   *pathSet // the nodes on the way, if they are needed
 }
 
 // usable is how many leading blocks of n tokens a request can reuse.
@@ -259,8 +259,8 @@ func (s *windows) reach(path []*node, slot uint32, n int) int {
 	return n
 }
 
-// lastHole returns the last of the first n blocks whose bit is not set, -1 where
-// all are.
+// lastHole returns the last of the first n blocks whose bit is not set, -1 if all
+// are.
 func lastHole(words []uint64, n int) int {
 	for i := (n - 1) / span; i >= 0; i-- {
 		w := uint64(0)
@@ -277,8 +277,8 @@ func lastHole(words []uint64, n int) int {
 	return -1
 }
 
-// credit returns what the leading blocks that are resident on the device or in
-// the host's memory are worth.
+// credit returns the worth, in blocks on the device, of the leading blocks that are
+// resident there or in the host's memory.
 func (x *Index) credit(path []*node, slot uint32, layer, most int) int {
 	device := words(path, slot, func(h *holder) uint64 { return h.mask.Load() })
 	host := words(path, slot, func(h *holder) uint64 { return h.hold.layer(layer) })

@@ -14,7 +14,7 @@ import (
 var errShort = errors.New("ends inside a value")
 var errKind = errors.New("a value of an unexpected kind")
 
-// kind is what a value is, as its first byte tells.
+// kind is the kind of a value, from its first byte.
 type kind uint8
 
 const (
@@ -47,7 +47,7 @@ func (c *cursor) fail(err error) {
 
 func (c *cursor) rest() int { return len(c.b) - c.off }
 
-// peek tells the kind of the next value.
+// peek returns the kind of the next value.
 func (c *cursor) peek() kind {
 	if c.off >= len(c.b) {
 		return kNone
@@ -123,7 +123,7 @@ func (c *cursor) nil() bool {
 	return false
 }
 
-// int reads an integer in two's complement; wide is set where it is unsigned and
+// int reads an integer in two's complement; wide is set if it is unsigned and
 // above the range of an int64.
 func (c *cursor) int() (v int64, wide bool) {
 	if c.peek() != kInt {
@@ -202,7 +202,7 @@ func (c *cursor) bytes() []byte {
 }
 
 // header reads the number of elements of an array, or of entries of a map. Each
-// is at least one byte, or two, so what is returned is bounded by what is left.
+// is at least one byte, or two, so the rest of the payload bounds the result.
 func (c *cursor) header(k kind) int {
 	if got := c.peek(); got != k || got == kNone {
 		if got == kNone {
@@ -234,7 +234,7 @@ func (c *cursor) header(k kind) int {
 	return int(n)
 }
 
-// skip reads past n values, whatever is nested in them.
+// skip reads past n values and all that is nested in them.
 func (c *cursor) skip(n int) {
 	for n > 0 && c.err == nil {
 		n--

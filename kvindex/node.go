@@ -7,13 +7,13 @@ import (
 
 // span is the greatest number of blocks of a node, and the depth of no block of a
 // node is in another multiple of it than its first one's: bit depth%span of a
-// word stands for a block, in whatever node it is.
+// word stands for a block, whichever node it is in.
 const span = 64
 
 // node is a run of blocks that follow one another in some prompts, and who
-// holds which of them. One tree of nodes stands for all targets.
+// which targets hold which of them. One tree of nodes stands for all targets.
 //
-// Readers take no lock. What they read is either never changed once it can be
+// Readers take no lock. Each field that they read is either never changed once it can be
 // reached (fingerprints, arrays of holders but for their masks), or one word
 // that is loaded and stored atomically. A node that is split is left as it was
 // for those that are in it, and two new ones take its place; the garbage
@@ -27,9 +27,9 @@ type node struct {
 	holders atomic.Pointer[holders]
 
 	// The rest is the writer's alone.
-	parent *node
-	key    uint64 // the parent's name for it: its first fingerprint, or a root's key
-	room   uint32 // of the array of keys
+	parent   *node
+	key      uint64 // the parent's name for it: its first fingerprint, or a root's key
+	capacity uint32 // of the array of keys
 }
 
 // blocks returns the node's fingerprints as they are now.
@@ -74,26 +74,26 @@ func (n *node) child(key uint64) *node {
 	return nil
 }
 
-// append adds a block to a leaf, which has room for it in its span.
+// append adds a block to a leaf whose span has a place for it.
 func (n *node) append(key uint64, more uint32) {
 	k := n.n.Load()
-	if k == n.room {
-		// Exactly what is asked for at first: most runs come in one event. One that
+	if k == n.capacity {
+		// Exactly as many as are asked for at first: most runs come in one event. One that
 		// grows is likely to fill its span, and the old array is garbage.
-		room := (1 + more + 3) &^ 3
+		capacity := (1 + more + 3) &^ 3
 		switch {
 		case k >= 16:
-			room = span
+			capacity = span
 		case k > 0:
-			room = max(2*k, k+room)
+			capacity = max(2*k, k+capacity)
 		}
-		keys := make([]uint64, min(room, span-n.start%span))
+		keys := make([]uint64, min(capacity, span-n.start%span))
 		copy(keys, n.blocks())
 		keys[k] = key
 		n.keys.Store(&keys[0])
-		n.room = uint32(len(keys))
+		n.capacity = uint32(len(keys))
 	} else {
-		unsafe.Slice(n.keys.Load(), n.room)[k] = key // nobody reads beyond n yet
+		unsafe.Slice(n.keys.Load(), n.capacity)[k] = key // no reader goes beyond n yet
 	}
 	n.n.Store(k + 1)
 }
@@ -181,7 +181,7 @@ func (t *kidTable) find(key uint64) *node {
 	}
 }
 
-// put adds or replaces a child; false means that there is no room. A cell in
+// put adds or replaces a child; false means that it is full. A cell in
 // four stays free, so that find ends.
 func (t *kidTable) put(c *node) bool {
 	mask := uint64(len(t.cells) - 1)
@@ -223,7 +223,7 @@ func (t *kidTable) remove(key uint64) {
 	}
 }
 
-// grown returns a table with the same children and room for more.
+// grown returns a greater table with the same children.
 func (t *kidTable) grown() *kidTable {
 	size := 4
 	for size*3 < (t.live+1)*4*3/2 {
@@ -240,7 +240,7 @@ func (t *kidTable) grown() *kidTable {
 
 // holders are the targets that hold blocks of a node. Most nodes have one.
 type holders struct {
-	n    atomic.Uint32 // grows; beyond it nobody reads
+	n    atomic.Uint32 // grows; readers do not go beyond it
 	one  holder
 	more []holder
 }

@@ -74,7 +74,7 @@ func (o *orphans) remove(hash uint64) bool {
 }
 
 // adopt puts the orphans into the tree that wait for blocks which have just got
-// their place, and those that wait for these in turn.
+// their place, and then those that wait for these.
 func (x *Index) adopt(t *target) {
 	for len(x.waiting) > 0 {
 		hash := x.waiting[len(x.waiting)-1]
@@ -99,7 +99,7 @@ func (x *Index) adopt(t *target) {
 			x.extend(&s, main.node, main, main.node.depth(bit)+1)
 		}
 	}
-	// What was adopted stays in the queue until its turn; an empty set has none.
+	// Adopted ones stay in the queue until they are its first; an empty set has none.
 	if len(t.orphans.by) == 0 && t.orphans.queue != nil {
 		t.orphans = orphans{}
 	} else if len(t.orphans.queue) > 64 && len(t.orphans.queue) > 4*t.orphans.blocks {

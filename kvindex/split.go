@@ -6,10 +6,10 @@ import "sync/atomic"
 // itself stays as it is for those that read it; both parts are new.
 func (x *Index) split(n *node, k uint32) *node {
 	keys := n.blocks()
-	upper := &node{start: n.start, key: n.key, room: k}
+	upper := &node{start: n.start, key: n.key, capacity: k}
 	upper.keys.Store(&keys[0])
 	upper.n.Store(k)
-	lower := &node{start: n.start + k, key: keys[k], room: n.room - k, parent: upper}
+	lower := &node{start: n.start + k, key: keys[k], capacity: n.capacity - k, parent: upper}
 	lower.keys.Store(&keys[k])
 	lower.n.Store(uint32(len(keys)) - k)
 	lower.kid.Store(n.kid.Load())
@@ -19,7 +19,7 @@ func (x *Index) split(n *node, k uint32) *node {
 	for i := range old.len() {
 		x.splitHold(old.at(i).hold, upper, lower)
 	}
-	if lower.holders.Load() != nil { // else nobody knows those blocks any more
+	if lower.holders.Load() != nil { // else no target knows those blocks any more
 		upper.kid.Store(lower)
 		x.nodes++
 	}
@@ -28,7 +28,7 @@ func (x *Index) split(n *node, k uint32) *node {
 }
 
 // splitHold makes of a main hold of a node one of its upper part, and one of its
-// lower part where it has anything there.
+// lower part if it has anything there.
 func (x *Index) splitHold(h *hold, upper, lower *node) {
 	high := lower.mask()
 	below := h.kids > 0

@@ -1,7 +1,8 @@
 package kvindex
 
-// Counters count what happened to one target, or to all, since New; forgotten
-// targets count on in those of all. What is counted by the block says so.
+// Counters count events and blocks of one target, or of all, since New; forgotten
+// targets count on in those of all. Their unit is events unless the comment says
+// blocks.
 type Counters struct {
 	Batches, Events uint64
 	Stored, Removed uint64 // blocks, by events of any group and medium
@@ -53,7 +54,7 @@ func (c *Counters) add(d Counters) {
 	c.UnknownTokens += d.UnknownTokens
 }
 
-// Stats is the size of an Index and what happened to it.
+// Stats is the size of an Index and its Counters.
 type Stats struct {
 	Targets int // known ones
 	Trusted int // of them, whose stream can be trusted now
@@ -63,11 +64,11 @@ type Stats struct {
 	Counters
 }
 
-// TargetStats is what is known of one target.
+// TargetStats is the state of one target and its Counters.
 type TargetStats struct {
 	Trusted   bool
 	Begun     bool   // a message was applied since New or Reset
-	Last      uint64 // its sequence number, where Begun
+	Last      uint64 // its sequence number, if Begun
 	BlockSize int    // tokens, 0 until one is known
 	Blocks    int    // resident
 	Orphans   int    // blocks
@@ -94,7 +95,7 @@ func (x *Index) Stats() Stats {
 	return s
 }
 
-// Target returns what is known of one target; ok is false for an unknown one.
+// Target returns the state of one target; ok is false for an unknown one.
 func (x *Index) Target(id string) (s TargetStats, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,7 +9,7 @@ func (x *Index) stored(t *target, e *Event) {
 	case roleTree:
 		x.place(t, e, true)
 	case roleHost:
-		// A host copy with its tokens also tells where the block belongs.
+		// A host copy with its tokens also has the block's place.
 		if t.shape == 0 || shapeOf(e.BlockSize, e.Pairs) == t.shape {
 			x.place(t, e, false)
 		}
@@ -32,7 +32,7 @@ func (e *Event) fits() bool {
 func (x *Index) place(t *target, e *Event, resident bool) {
 	if !e.fits() {
 		// Tokens of blocks that are left out stand among those of the others, or
-		// there are none at all: only what is known already can be found.
+		// there are none at all: only blocks that are known already can be found.
 		if resident {
 			x.unplaced(t, e)
 		}
@@ -120,8 +120,8 @@ type store struct {
 	keys         []uint64
 	hashes, sums []uint64
 	resident     bool
-	again        bool   // they were told of before: no new copies
-	live         []bool // for each block instead of resident, where not nil
+	again        bool   // they were announced before: no new copies
+	live         []bool // for each block instead of resident, if not nil
 }
 
 // extend puts the run below the first d blocks of a path that ends in n, where t
@@ -195,8 +195,8 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 		case f.main() == h && at == bit:
 			a = f
 		default:
-			// The engine calls another block so now. Its removal could not be told
-			// from this one's any more.
+			// The engine calls another block so now. Its removal could not be
+			// distinguished from this one's any more.
 			t.counts.Moved++
 			x.unname(f, at)
 			f.main().publish()
@@ -246,7 +246,7 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 }
 
 // vacancy returns a hold of h's chain in which the position has no hash, or one
-// that is of no use any more; nil where there are too many.
+// that is of no use any more; nil if there are too many.
 func (x *Index) vacancy(h *hold, bit uint32) *hold {
 	last := h
 	n := 0

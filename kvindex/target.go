@@ -2,7 +2,7 @@ package kvindex
 
 import "sync/atomic"
 
-// target is what is known of one target. All but spec is the writer's alone.
+// target is the writer's part of one target. Readers see spec, applied and any.
 type target struct {
 	id    string
 	spare *spare
@@ -22,7 +22,7 @@ type target struct {
 	odd     int     // stores of smaller blocks since one of this shape
 	primary int32   // the group whose blocks stand in the tree
 	full    bool    // and that it is one of full attention is certain
-	layers  []layer // what else is kept beside the tree
+	layers  []layer // kept apart from the tree
 	host    int     // the layer of the host's memory, -1 for none
 	blocks  int     // resident
 	handles handles
@@ -96,7 +96,7 @@ func (x *Index) admit(id string) (*target, error) {
 	return t, nil
 }
 
-// setShape gives t's blocks a shape, 0 for none. t holds nothing then.
+// setShape gives t's blocks a shape, 0 for none. t has no blocks then.
 func (x *Index) setShape(t *target, sh shape) {
 	if t.shape == sh {
 		return
@@ -189,7 +189,7 @@ func (x *Index) restart(t *target) {
 	t.missing, t.suspended = false, false
 }
 
-// clear forgets all that t holds, not what is known of its groups.
+// clear forgets t's blocks, not its groups.
 func (x *Index) clear(t *target) {
 	var empty []*node
 	for _, h := range t.holds {
@@ -201,7 +201,7 @@ func (x *Index) clear(t *target) {
 			empty = append(empty, h.node)
 		}
 	}
-	// Whatever is below a node without holders has none either.
+	// Nodes below a node without holders have none either.
 	for _, n := range empty {
 		x.unlink(n)
 	}
@@ -216,8 +216,8 @@ func (x *Index) clear(t *target) {
 	}
 }
 
-// unlink takes a node that nobody holds out of the tree, with its root where
-// that is empty then.
+// unlink takes a node without holders out of the tree, with its root if that is
+// empty then.
 func (x *Index) unlink(n *node) {
 	x.nodes--
 	p := n.parent
@@ -260,8 +260,8 @@ func (x *Index) sweep(t *target) {
 	}
 }
 
-// shorten takes the last resident block from a main hold, or, where none is,
-// all that is known by it.
+// shorten takes the last resident block from a main hold, or, if none is, all that
+// is known by it.
 func (x *Index) shorten(h *hold) {
 	out := ^uint64(0)
 	if m := h.resident(); m != 0 {
@@ -276,7 +276,7 @@ func (x *Index) shorten(h *hold) {
 	h.publish()
 }
 
-// unname takes a block's hash away, and with it whatever was known by it. The
+// unname takes a block's hash away, and with it all that was known by it. The
 // main hold is to be published afterwards.
 func (x *Index) unname(a *hold, bit uint32) {
 	t := a.target

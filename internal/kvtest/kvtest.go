@@ -1,4 +1,4 @@
-// Package kvtest feeds an index with what engines would say of themselves, for the
+// Package kvtest feeds an index with events as engines would send them, for the
 // tests of the strategies that read it.
 package kvtest
 
@@ -14,14 +14,14 @@ import (
 // BlockSize is the size of the engines' blocks in tokens.
 const BlockSize = 16
 
-// Engines is an index and where its engines' streams stand.
+// Engines is an index and the sequence numbers of its engines' streams.
 type Engines struct {
 	tb    testing.TB
 	Index *kvindex.Index
 	seq   map[string]uint64
 }
 
-// New returns engines of which none has said anything.
+// New returns engines of which none has sent anything.
 func New(tb testing.TB) *Engines {
 	tb.Helper()
 	x, err := kvindex.New(kvindex.Config{})
@@ -39,13 +39,13 @@ func (e *Engines) apply(id string, events ...kvindex.Event) {
 	}
 }
 
-// Say tells of events of a target.
+// Say applies events of a target.
 func (e *Engines) Say(id string, events ...kvindex.Event) {
 	e.tb.Helper()
 	e.apply(id, events...)
 }
 
-// Begin makes the targets trusted ones that hold nothing.
+// Begin makes the targets trusted, with no blocks.
 func (e *Engines) Begin(ids ...string) {
 	e.tb.Helper()
 	for _, id := range ids {
@@ -53,7 +53,7 @@ func (e *Engines) Begin(ids ...string) {
 	}
 }
 
-// Store tells of the whole blocks of p at a target.
+// Store applies an event for the whole blocks of p at a target.
 func (e *Engines) Store(id string, p router.Prompt) {
 	e.tb.Helper()
 	n := len(p.Tokens) / BlockSize

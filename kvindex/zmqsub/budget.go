@@ -12,7 +12,7 @@ type budget struct {
 
 	mu    sync.Mutex
 	used  int64
-	freed chan struct{} // closed when bytes are given back and somebody waits
+	freed chan struct{} // closed when bytes are given back and a take waits
 }
 
 // begin sets the bound. Nothing is kept any more.

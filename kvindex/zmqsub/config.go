@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Index is what a Subscriber feeds; *[kvindex.Index] is one. Each target's
-// methods are called by one goroutine.
+// Index is fed by a Subscriber; *[kvindex.Index] implements it. Calls for one target
+// come from one goroutine.
 type Index interface {
 	Apply(id string, seq uint64, b kvindex.Batch) error
 	Reset(id string)
@@ -28,44 +28,43 @@ type Target struct {
 	ID string
 	// Ranks are the names in the index of the data-parallel ranks whose events come
 	// in one stream, rank 0 first, as some publishers send them (Dynamo's for
-	// TensorRT-LLM); the rank that a message names tells whose it is. Then ID is the
-	// name of the stream alone, for hooks, logs and State. "" leaves a rank out. At
+	// TensorRT-LLM); each message names its rank. Then ID is the name of the stream
+	// alone, for hooks, logs and State. "" leaves a rank out. At
 	// most 1,024.
 	//
 	// Without Ranks the events of two ranks in one stream are taken for a mistake:
-	// what they tell together is true of neither, so the target is not trusted
-	// until the connection is another.
+	// together they are true of neither, so the target is not trusted until the
+	// connection is another.
 	Ranks []string
-	// Topic is what the topics of its messages begin with, such as
-	// "kv@10.0.0.7@llama". Of several that fit the longest counts. "", the default
+	// Topic is a prefix of the topics of its messages, such as "kv@10.0.0.7@llama". Of several that fit the longest counts. "", the default
 	// topic of engines, fits all.
 	Topic string
-	// Replay is the engine's replay endpoint, "tcp://host:port"; "" where it has
-	// none. Without it every lost message and every lost connection empties the
-	// target, which then learns anew from what comes.
+	// Replay is the engine's replay endpoint, "tcp://host:port"; "" if it has none.
+	// Without it every lost message and every lost connection empties the target,
+	// which then learns again from the messages that follow.
 	Replay string
 }
 
-// Config is what a Subscriber is made of. Endpoint, Targets and Index are needed;
-// every other zero value is the documented default.
+// Config configures a Subscriber. Endpoint, Targets and Index are required; every
+// other zero value means the documented default.
 type Config struct {
-	// Endpoint is where the engine publishes, "tcp://host:port", or with Bind the
-	// address to listen on, "tcp://*:port".
+	// Endpoint is the engine's address, "tcp://host:port", or with Bind the address to
+	// listen on, "tcp://*:port".
 	Endpoint string
 	// Bind listens for engines that connect. It does not use libzmq in any build,
 	// because libzmq does not report which of its peers went away.
 	Bind bool
-	// Targets are told apart by topic. At most 65,536.
+	// Targets are distinguished by topic. At most 65,536.
 	Targets []Target
-	// Index is fed.
+	// Index gets the events.
 	Index Index
-	// Egress says which addresses may be connected to.
+	// Egress decides which addresses may be connected to.
 	Egress egress.Policy
 
 	// StaleAfter is how long a target stays trusted when its connection is lost; 0
 	// means 30 s, a negative value not at all.
 	StaleAfter time.Duration
-	// Heartbeat is the time between ZeroMQ heartbeats; a peer that says nothing
+	// Heartbeat is the time between ZeroMQ heartbeats; a peer that sends nothing
 	// for three of them is taken for dead. 0 means 5 s, a negative value none: then
 	// a connection that is half open is not noticed.
 	Heartbeat time.Duration
@@ -92,9 +91,10 @@ type Config struct {
 	// MaxPeers bounds the engines that connect with Bind; 0 means 1,024.
 	MaxPeers int
 
-	// Logger is told every transition once; nil: nobody.
+	// Logger gets the transitions of each target, at most 10 lines a minute and a count
+	// of the rest; nil means none.
 	Logger *zap.Logger
-	// Trace is told what happens.
+	// Trace reports events of the streams.
 	Trace Trace
 }
 

@@ -12,7 +12,7 @@ import (
 // stream's machine.
 
 var (
-	errMixed  = errors.New("zmqsub: messages of several data-parallel ranks in one stream; Target.Ranks tells them apart")
+	errMixed  = errors.New("zmqsub: messages of several data-parallel ranks in one stream; set Target.Ranks")
 	errNoRank = errors.New("zmqsub: a message that names no data-parallel rank, in a stream of several")
 )
 
@@ -127,8 +127,8 @@ func (st *stream) changed(from, to State, why string) {
 }
 
 // A stream logs its first logBurst transitions within logEvery, and then one line
-// at the end of that time: whoever sends events that make it flap does not fill
-// the log.
+// at the end of that time: an engine that makes it flap does not fill the
+// log.
 const (
 	logBurst = 10
 	logEvery = time.Minute
@@ -167,8 +167,8 @@ func (r *run) malformed(id string, err error) {
 	}
 }
 
-// contested counts a message for a target whose connection is another. The first of
-// a Subscriber is logged.
+// contested counts a message for a target that came over another connection than
+// the target's. The first of a Subscriber is logged.
 func (r *run) contested(id, topic string) {
 	if r.s.n.contested.Add(1) == 1 {
 		r.s.log.Warn("a second engine publishes under the topic of a target and is ignored; further messages are counted only",

@@ -41,7 +41,7 @@ type zwire struct {
 	sock, mon *zmq4.Socket
 	poller    *zmq4.Poller
 	stop      atomic.Bool
-	gone      string // why the peer is, once the monitor has told
+	gone      string // why the peer is gone, once the monitor has reported it
 	maxBytes  int
 }
 
@@ -154,7 +154,7 @@ func (w *zwire) recv() ([][]byte, error) {
 		if err == nil || !again(err) {
 			return msg, err
 		}
-		if w.gone != "" { // and nothing is left of what it had sent
+		if w.gone != "" { // and all that it had sent has been received
 			return nil, errors.New(w.gone)
 		}
 		ready, err := w.poller.Poll(attention)
@@ -171,7 +171,7 @@ func (w *zwire) recv() ([][]byte, error) {
 	}
 }
 
-// take receives a message where there is one.
+// take receives a message if there is one.
 func (w *zwire) take() ([][]byte, error) {
 	var msg [][]byte
 	left := w.maxBytes
@@ -201,9 +201,9 @@ func (w *zwire) send(frames ...[]byte) error {
 
 func (w *zwire) interrupt() { w.stop.Store(true) }
 
-// close takes the monitor off first. libzmq's own threads wait for ever, and its
-// context with them, where they have an event to tell and nobody reads any more;
-// once this call is back they tell none.
+// close takes the monitor off first. libzmq's own threads, and its context with
+// them, wait for ever if they have an event to report and the monitor is not read
+// any more; after this call they report none.
 func (w *zwire) close() {
 	if w.mon != nil {
 		_ = w.sock.Monitor("", 0)

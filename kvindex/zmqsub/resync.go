@@ -151,7 +151,7 @@ func (m *machine) ended(how ending) {
 	m.merge()
 }
 
-// joined reports whether the live messages go on where the replay ended.
+// joined reports whether the live messages continue the replay.
 func (m *machine) joined() bool {
 	return m.begun && len(m.pending) > 0 && m.pending[0].seq <= m.last+1
 }
@@ -226,7 +226,7 @@ func (m *machine) retry(why string) {
 // restart begins another life of the engine with its first messages.
 func (m *machine) restart(first []message, why string) {
 	if !m.replayable || first[0].seq == 0 {
-		m.startWith(first, why) // there is nobody to ask, or nothing before the first one
+		m.startWith(first, why) // there is no replay, or nothing before the first one
 		return
 	}
 	m.out.hangUp()

@@ -164,7 +164,7 @@ func (r *run) expire(timer *time.Timer) {
 	timer.Reset(next)
 }
 
-// recover begins again where messages were dropped. A stream that waits for a
+// recover begins again for streams of which messages were dropped. A stream that waits for a
 // replay comes to it when that has ended.
 func (r *run) recover() {
 	r.lost.Store(false)

@@ -65,7 +65,7 @@ func (m *machine) up() {
 		m.begin("connected")
 		return
 	}
-	// Nobody can say whether this is the engine that was there before.
+	// This may be another engine than the one that was there before.
 	m.forget()
 	m.out.suspend(false)
 	m.become(Cold, "connected")

@@ -26,7 +26,7 @@ type stream struct {
 
 	rank   int // of the messages, if ranked
 	ranked bool
-	mixed  bool // and they are of several ranks, which target does not tell apart
+	mixed  bool // and they are of several ranks, which target does not distinguish
 
 	lost   atomic.Bool // messages were dropped because the queue was full
 	kept   int         // bytes of run.liveBytes for pending messages
@@ -69,7 +69,7 @@ func (st *stream) arrived(e event) {
 }
 
 // adopt makes the connection of a message the target's, unless it has another that
-// is alive: whoever can connect could take over a target otherwise.
+// is alive: otherwise any process that can connect could take over a target.
 func (st *stream) adopt(e event) bool {
 	switch old := st.peer; {
 	case !st.run.s.cfg.Bind, e.peer.gone.Load() && old != nil:
@@ -104,7 +104,7 @@ func (st *stream) after() {
 	st.account()
 }
 
-// account holds run.liveBytes to the bytes of pending messages.
+// account brings run.liveBytes to the bytes of pending messages.
 func (st *stream) account() {
 	if st.kept != st.bytes {
 		st.run.liveBytes.give(st.kept - st.bytes)

@@ -6,9 +6,9 @@
 // behave the same.
 //
 // A [Subscriber] keeps one socket to one endpoint and feeds an index, for as many
-// targets as the messages' topics tell apart. It notices what is missing, asks
-// the engine's replay socket for it, and sees to it that a target is trusted only
-// while what the index holds of it is true: see [State].
+// targets as the messages' topics distinguish. It notices missing messages, asks the
+// engine's replay socket for them, and keeps a target trusted only while the index's
+// blocks of it are true: see [State].
 package zmqsub
 
 import (
@@ -23,28 +23,27 @@ import (
 // Trace has hooks, each of which may be nil. They are called by the goroutines of
 // Run, which wait for them.
 type Trace struct {
-	// Transition tells of a target's new state.
+	// Transition reports a target's new state.
 	Transition func(id string, from, to State, why string)
-	// Gap tells of missing messages: seq came, and last was the one before.
+	// Gap reports missing messages: seq came, and last was the one before.
 	Gap func(id string, last, seq uint64)
-	// Malformed tells of a message that could not be read. The id is "" where it
-	// could not be told whose it was.
+	// Malformed reports a message that could not be read. The id is "" if its target is
+	// not known.
 	Malformed func(id string, err error)
-	// Overflow tells of a message that was dropped because the queue was full.
+	// Overflow reports a message that was dropped because the queue was full.
 	Overflow func(topic string)
-	// Contested tells, with Bind, of a message for the target that came over another
+	// Contested reports, with Bind, a message for the target that came over another
 	// connection than the target's, which is alive. It was dropped.
 	Contested func(id, topic string)
-	// Replay tells of a replay that was asked for, from the message start on.
+	// Replay reports a replay that was asked for, from the message start on.
 	Replay func(id string, start uint64)
-	// Lag tells of a message that was applied as it came, outside of a replay, how
-	// long before that the engine had made it. It is by the clocks of both machines,
-	// so it is less than 0 where the engine's is ahead. Messages without a time are
-	// not told of.
+	// Lag reports how long before a message was applied the engine had made it. It is
+	// called for live messages that have a time, outside of a replay. It is by the
+	// clocks of both machines, so it is less than 0 if the engine's is ahead.
 	Lag func(id string, lag time.Duration)
 }
 
-// Stats is what a Subscriber has counted.
+// Stats are the counters of a Subscriber.
 type Stats struct {
 	Messages    uint64 // received live
 	Replayed    uint64 // received in replays
@@ -98,7 +97,7 @@ func New(cfg Config) (*Subscriber, error) {
 	return s, nil
 }
 
-// Stats returns what has been counted.
+// Stats returns the counters.
 func (s *Subscriber) Stats() Stats {
 	st := Stats{
 		Messages: s.n.messages.Load(), Replayed: s.n.replayed.Load(), Gaps: s.n.gaps.Load(), Replays: s.n.replays.Load(),
@@ -112,7 +111,7 @@ func (s *Subscriber) Stats() Stats {
 	return st
 }
 
-// State returns what is known of a target's stream, which the ranks of Target.Ranks
+// State returns the state of a target's stream, which the ranks of Target.Ranks
 // share; Cold for one that is none of Config.Targets.
 func (s *Subscriber) State(id string) State {
 	for i := range s.cfg.Targets {
