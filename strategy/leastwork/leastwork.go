@@ -66,6 +66,7 @@ var (
 	_ router.Strategy  = (*Strategy)(nil)
 	_ router.Explainer = (*Strategy)(nil)
 	_ router.Forgetter = (*Strategy)(nil)
+	_ router.Preparer  = (*Strategy)(nil)
 )
 
 // New returns a Strategy that has seen nothing yet. The error is a
@@ -108,7 +109,7 @@ type view struct {
 }
 
 func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *scratch) view {
-	v := view{scratch: r, key: textcache.KeyOf(p), request: s.cfg.RequestTokens}
+	v := view{scratch: r, key: r.KeyOf(p), request: s.cfg.RequestTokens}
 	s.lookCached(&v, p, targets)
 	s.cache.LookWarmed(&r.Targets)
 	r.worth = s.cache.Worth(&textcache.Prompt{
@@ -227,8 +228,28 @@ func (r *rank) compare(o *rank) int {
 
 // Pick chooses a target. It draws one random number a call if a target is Ready, and
 // allocates the Memo alone.
-func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return s.PickPrepared(ctx, p, targets, nil)
+}
+
+// Prepare matches p with the targets that were offered lately, unless the Index is
+// asked about it, whose Match takes no lock and is never to be late.
+func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
+	if s.cfg.Index != nil && len(p.Tokens) > 0 {
+		return nil
+	}
 	r := s.scratch.Get().(*scratch)
+	s.cache.Prepare(&p, &r.Targets)
+	return r
+}
+
+// PickPrepared is Pick for a prompt that Prepare has matched. It takes in the prompts
+// that were sent since.
+func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+	r, ok := prepared.(*scratch)
+	if !ok {
+		r = s.scratch.Get().(*scratch)
+	}
 	defer s.scratch.Put(r)
 	v := s.look(&p, targets, r)
 	if v.ready == 0 {

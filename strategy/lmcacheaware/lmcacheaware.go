@@ -159,6 +159,7 @@ var (
 	_ router.Strategy  = (*Strategy)(nil)
 	_ router.Explainer = (*Strategy)(nil)
 	_ router.Forgetter = (*Strategy)(nil)
+	_ router.Preparer  = (*Strategy)(nil)
 )
 
 // New returns a Strategy. The error is a *router.ConfigError for each field that is
@@ -217,7 +218,7 @@ func (s *Strategy) look(r *room, p *router.Prompt, targets []router.Target) bool
 	}
 	r.length, r.unit = p.Length()
 	if s.cache != nil {
-		r.key = textcache.KeyOf(p)
+		r.key = r.found.KeyOf(p)
 		s.cache.Look(&r.key, targets, &r.found)
 		r.length, r.unit = r.key.Units(r.key.Size()), r.key.Unit()
 		for i, n := range r.found.Cached {
@@ -287,8 +288,27 @@ func (s *Strategy) cost(r *room, i int, t *router.Target) float64 {
 // Pick chooses a target. It draws one random number a call where a target is Ready,
 // and allocates nothing; where affinity is on, the Memo alone, and the prompt's key
 // where its scope is not its Model or it has no Text.
-func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return s.PickPrepared(ctx, p, targets, nil)
+}
+
+// Prepare matches p with the targets that were offered lately if affinity is on.
+func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
+	if s.cache == nil {
+		return nil
+	}
 	r := s.scratch.Get().(*room)
+	s.cache.Prepare(&p, &r.found)
+	return r
+}
+
+// PickPrepared is Pick for a prompt that Prepare has matched. It takes in the prompts
+// that were sent since.
+func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+	r, ok := prepared.(*room)
+	if !ok {
+		r = s.scratch.Get().(*room)
+	}
 	defer s.put(r)
 	if !s.look(r, &p, targets) {
 		return router.Decision{}, strategy.NoTarget(targets)
@@ -308,6 +328,7 @@ func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Tar
 // put keeps r for a later call, without what it knows of this one.
 func (s *Strategy) put(r *room) {
 	r.key = textcache.Key{}
+	r.found.Release() // no target may have been Ready
 	s.scratch.Put(r)
 }
 

@@ -78,6 +78,7 @@ var (
 	_ router.Strategy  = (*Strategy)(nil)
 	_ router.Explainer = (*Strategy)(nil)
 	_ router.Forgetter = (*Strategy)(nil)
+	_ router.Preparer  = (*Strategy)(nil)
 )
 
 // New returns a Strategy. The error is a *router.ConfigError for each field that is
@@ -112,7 +113,24 @@ type memo struct {
 // Pick chooses a target. It draws one random number a call where there is a
 // candidate, and allocates the Memo alone.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return s.PickPrepared(ctx, p, targets, nil)
+}
+
+// Prepare matches p with the targets that were offered lately. No filter or scorer is
+// called.
+func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 	r := s.scratch.Get().(*room)
+	s.cache.Prepare(&p, &r.found)
+	return r
+}
+
+// PickPrepared is Pick for a prompt that Prepare has matched. It takes in the prompts
+// that were sent since.
+func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+	r, ok := prepared.(*room)
+	if !ok {
+		r = s.scratch.Get().(*room)
+	}
 	defer s.put(r)
 	if !s.look(ctx, r, &p, targets, s.cfg.Trace) {
 		return router.Decision{}, noTarget(targets)

@@ -34,7 +34,7 @@ type room struct {
 
 // look fills r and reports whether there is a candidate. trace may be nil.
 func (s *Strategy) look(ctx context.Context, r *room, p *router.Prompt, targets []router.Target, trace *Trace) bool {
-	r.key = textcache.KeyOf(p)
+	r.key = r.found.KeyOf(p)
 	s.cache.Look(&r.key, targets, &r.found)
 	s.cache.LookWarmed(&r.found)
 	for i, n := range r.found.Cached {

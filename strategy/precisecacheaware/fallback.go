@@ -48,9 +48,23 @@ func (f *fallback) reason(p *router.Prompt) router.Reason {
 	return f.noTokens
 }
 
+// byFallback is what Prepare returns if the fallback will decide: the result of its own Prepare.
+type byFallback struct{ prepared any }
+
+func (f *fallback) prepare(ctx context.Context, p router.Prompt) any {
+	if x, ok := f.Strategy.(router.Preparer); ok {
+		return byFallback{x.Prepare(ctx, p)}
+	}
+	return byFallback{}
+}
+
 // pick returns f's decision. Its Memo is still f's.
-func (f *fallback) pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	d, err := f.Pick(ctx, p, targets)
+func (f *fallback) pick(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (d router.Decision, err error) {
+	if x, ok := f.Strategy.(router.Preparer); ok && prepared != nil {
+		d, err = x.PickPrepared(ctx, p, targets, prepared)
+	} else {
+		d, err = f.Pick(ctx, p, targets)
+	}
 	if err == nil {
 		d.Reason = f.reason(&p)
 	}

@@ -85,6 +85,7 @@ var (
 	_ router.Strategy  = (*Strategy)(nil)
 	_ router.Explainer = (*Strategy)(nil)
 	_ router.Forgetter = (*Strategy)(nil)
+	_ router.Preparer  = (*Strategy)(nil)
 )
 
 // New returns a Strategy to which nothing was sent yet. The error is a
@@ -128,11 +129,28 @@ func (s *Strategy) Stats() Stats {
 // allocates the Memo alone, but for prompts with a scope that is not their Model and
 // for those without Text, whose key in the trie is made each time.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return s.PickPrepared(ctx, p, targets, nil)
+}
+
+// Prepare has the fallback prepare a prompt that it will decide on. The Index is asked
+// when a target is picked: its Match takes no lock and is never to be late.
+func (s *Strategy) Prepare(ctx context.Context, p router.Prompt) any {
+	if s.cfg.Index == nil || len(p.Tokens) == 0 {
+		return s.fallback.prepare(ctx, p)
+	}
+	return nil
+}
+
+// PickPrepared is Pick for a prompt that was prepared.
+func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+	if by, ok := prepared.(byFallback); ok {
+		return s.pickFallback(ctx, p, targets, by.prepared)
+	}
 	r := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(r)
 	v, exact := s.look(&p, targets, r)
 	if !exact {
-		return s.pickFallback(ctx, p, targets)
+		return s.pickFallback(ctx, p, targets, nil)
 	}
 	i := s.best(&v, targets, s.cfg.Rand())
 	held := v.exact.Held[i]
@@ -144,8 +162,8 @@ func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.T
 	}, nil
 }
 
-func (s *Strategy) pickFallback(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	d, err := s.fallback.pick(ctx, p, targets)
+func (s *Strategy) pickFallback(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+	d, err := s.fallback.pick(ctx, p, targets, prepared)
 	if err != nil {
 		return d, err
 	}
