@@ -138,6 +138,7 @@ func (t *Trie) sweep(n int) bool {
 // n bytes.
 func (t *Trie) maintain(n int) {
 	t.sweep(16)
+	t.shorten()
 	t.text.compact(&t.nodes, 4*n+32<<10)
 }
 

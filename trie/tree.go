@@ -65,7 +65,7 @@ func (t *Trie) find(root uint32, text string) uint32 {
 // put makes slot s a holder of all of text and returns the node at whose end it
 // ends.
 func (t *Trie) put(root uint32, text string, s uint16) uint32 {
-	n, depth := root, 0
+	n, depth, nodes := root, 0, 0
 	for depth < len(text) {
 		rest := text[depth:]
 		c := t.child(n, rest[0])
@@ -82,6 +82,10 @@ func (t *Trie) put(root uint32, text string, s uint16) uint32 {
 		}
 		depth += int(nd.size)
 		n = c
+		nodes++
+	}
+	if nodes > maxPath {
+		t.long.Store(n)
 	}
 	return n
 }

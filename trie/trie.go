@@ -9,12 +9,17 @@
 // a recorded prompt ends, where texts branch, or at a multiple of 64 KiB, and
 // nowhere else. Nodes, prompts and texts live in slabs without pointers, which
 // the garbage collector does not scan.
+//
+// A text passes at most about 1,024 nodes: beyond that, prompts that end or branch off
+// along it go, so that a Match never takes long. Whoever holds the longest of them
+// keeps it.
 package trie
 
 import (
 	"crypto/sha256"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/warmroute/router/internal/idmemo"
 	"github.com/warmroute/router/internal/prefix"
@@ -64,6 +69,8 @@ type Trie struct {
 
 	gen     uint64 // of ids
 	scratch []uint16
+	slotsOf []uint16      // scratch of shorten, whose drops use the other
+	long    atomic.Uint32 // the end of a path of more than maxPath nodes; 0: none was found
 	known   idmemo.Memo[resolution]
 }
 
@@ -117,12 +124,13 @@ func (t *Trie) Match(scope, text string, ids []string, cached []int) []int {
 // get a greater one later.
 func (t *Trie) match(root uint32, text string, index []int32, cached []int) {
 	var last *node
-	n, depth := root, 0
+	n, depth, nodes := root, 0, 0
 	for depth < len(text) {
 		c := t.child(n, text[depth])
 		if c == 0 {
 			break
 		}
+		nodes++
 		nd := t.nodes.at(c)
 		if last != nil && nd.holders != last.holders { // a subset of equal size is the same set
 			t.emit(last, index, cached, depth)
@@ -136,6 +144,9 @@ func (t *Trie) match(root uint32, text string, index []int32, cached []int) {
 	}
 	if last != nil {
 		t.emit(last, index, cached, depth)
+	}
+	if nodes > maxPath {
+		t.long.Store(n)
 	}
 }
 
