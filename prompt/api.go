@@ -124,6 +124,7 @@ type members struct {
 	in   jsonscan.Scanner // inside of the object
 	end  jsonscan.Scanner // behind it
 	work int              // bytes that scan has read so far
+	read bool             // the choices were read when they were passed
 }
 
 type member struct {
@@ -131,9 +132,10 @@ type member struct {
 	at   int
 }
 
-// scan reads the object that b begins with.
-func (m *members) scan(b []byte) {
-	m.list = m.list[:0]
+// scan reads the object that b begins with. If into is not nil, its choices are read into it as they are passed: most
+// events are little else.
+func (m *members) scan(b []byte, into *stream) {
+	m.list, m.read = m.list[:0], false
 	s := jsonscan.Scanner{B: b}
 	if s.Peek() != '{' {
 		m.end = s
@@ -147,7 +149,12 @@ func (m *members) scan(b []byte) {
 		if len(m.list) < maxMembers {
 			m.list = append(m.list, member{k, s.I})
 		}
-		s.Skip()
+		if into != nil && string(k) == "choices" && s.Fault == 0 {
+			m.read = true
+			into.choices(&s)
+		} else {
+			s.Skip()
+		}
 	}
 	m.end = s
 	m.work += s.I

@@ -51,9 +51,21 @@ func (p *parse) choice() {
 
 // event reads a chunk of a stream.
 func (choices) event(s *stream, m *members) bool {
-	c := m.get("choices")
-	if c.Peek() != '[' {
+	if m.read {
 		return true
+	}
+	c := m.get("choices")
+	if c.Peek() == '[' {
+		s.choices(&c)
+	}
+	return c.Fault == 0
+}
+
+// choices reads the choices of a chunk.
+func (s *stream) choices(c *jsonscan.Scanner) {
+	if c.Peek() != '[' {
+		c.Skip()
+		return
 	}
 	n := 0
 	for ok := c.FirstElem(); ok; ok = c.NextElem() {
@@ -71,17 +83,16 @@ func (choices) event(s *stream, m *members) bool {
 					s.several = true
 				}
 			case "text":
-				if s.add(&c, &s.content) {
+				if s.add(c, &s.content) {
 					s.plain = true
 				}
 			case "delta", "message":
-				s.chatDelta(&c)
+				s.chatDelta(c)
 			default:
 				c.Skip()
 			}
 		}
 	}
-	return c.Fault == 0
 }
 
 func (s *stream) chatDelta(c *jsonscan.Scanner) {

@@ -71,8 +71,11 @@ func (e *ReplyError) Error() string {
 // of a stream that is one; nil otherwise. Engines answer so with status 200 if they had begun a stream before they
 // failed, and some gateways do it always.
 func (r *Reply) Err() error {
+	if r == nil {
+		return nil
+	}
 	if r.form == formObject {
-		r.members.scan(r.object())
+		r.members.scan(r.object(), nil)
 		if e := errorIn(&r.members); e != nil {
 			return e
 		}

@@ -108,7 +108,7 @@ func (r *Reply) event(data []byte, whole bool) {
 	if !whole {
 		r.broken = true
 		if r.long != nil {
-			r.members.scan(r.long.out)
+			r.members.scan(r.long.out, nil)
 			r.counts.take(r.stream.api, &r.members)
 			r.long = nil
 		}
@@ -118,7 +118,11 @@ func (r *Reply) event(data []byte, whole bool) {
 		return // [DONE]
 	}
 	m := &r.members
-	m.scan(data)
+	var into *stream
+	if r.stream.chunks && !r.broken {
+		into = &r.stream
+	}
+	m.scan(data, into)
 	if m.end.End(); m.end.Fault != 0 {
 		r.broken = true
 		return
@@ -145,7 +149,7 @@ func (r *Reply) Text() string {
 	var b []byte
 	switch r.form {
 	case formObject:
-		r.members.scan(r.raw)
+		r.members.scan(r.raw, nil)
 		a := claimed(&r.members)
 		if a == nil {
 			return ""
@@ -168,7 +172,7 @@ func (r *Reply) Text() string {
 func (r *Reply) Usage() Usage {
 	switch r.form {
 	case formObject:
-		r.members.scan(r.object())
+		r.members.scan(r.object(), nil)
 		var u counts
 		u.take(nil, &r.members)
 		return u.usage()
@@ -180,7 +184,7 @@ func (r *Reply) Usage() Usage {
 	}
 	u := r.counts
 	if held := r.events.Held(); len(held) > 0 && held[0] == '{' { // the last event, which may lack its end
-		r.members.scan(held)
+		r.members.scan(held, nil)
 		u.take(r.stream.api, &r.members)
 	}
 	return u.usage()
@@ -201,7 +205,7 @@ func (r *Reply) batch() (sum Usage) {
 		s.Peek()
 		at := s.I
 		s.Skip()
-		r.members.scan(r.raw[at:s.I])
+		r.members.scan(r.raw[at:s.I], nil)
 		var c counts
 		c.take(nil, &r.members)
 		u := c.usage()

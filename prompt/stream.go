@@ -13,6 +13,7 @@ type stream struct {
 	api     api // nil until an event was understood
 	limit   int // of the whole text, in bytes
 	several bool
+	chunks  bool // the events are chunks with choices
 	plain   bool // a completion: its text has no marks
 	used    int  // bytes in the parts of a chat
 
@@ -117,6 +118,7 @@ func (o *openPart) arguments(dst []byte, ended bool) ([]byte, bool) {
 func (s *stream) event(m *members) bool {
 	if s.api == nil {
 		s.api = claimed(m)
+		_, s.chunks = s.api.(chat) // the first API with choices claims them all
 	}
 	return s.api == nil || s.api.event(s, m)
 }
