@@ -104,7 +104,10 @@ var sources = map[string]func(*digester){
 		}
 	},
 	"taubench": func(d *digester) {
-		for _, traj := range trajectories(d.t) {
+		for n, traj := range trajectories(d.t) {
+			if n%10 != 0 {
+				continue
+			}
 			for i, m := range traj {
 				if role(d.t, m) != "assistant" {
 					continue
@@ -117,7 +120,11 @@ var sources = map[string]func(*digester){
 		}
 	},
 	"toolcalls": func(d *digester) {
+		n := 0
 		lines(d.t, "toolcalls/BFCL_v4_live_multiple.jsonl", func(line []byte) {
+			if n++; n%4 != 0 {
+				return
+			}
 			var v struct {
 				Question [][]message
 				Function []json.RawMessage
