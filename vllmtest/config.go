@@ -11,15 +11,15 @@ import (
 // Config describes a replica. The zero Config is a replica on a loopback port
 // with the cache and the speed that the package comment names.
 type Config struct {
-	// Addr is the address to listen on, "127.0.0.1:0" where empty.
+	// Addr is the address to listen on, "127.0.0.1:0" if empty.
 	Addr string
-	// Model is the served model's name. Where it is empty every name is accepted
+	// Model is the served model's name. If it is empty every name is accepted
 	// and the replica calls itself "vllmtest"; otherwise another name is a 404,
 	// and no name means this one.
 	Model string
 	// Adapters are the names of LoRA adapters, which requests name as model.
 	Adapters []string
-	// Dialect is whose metrics the replica serves; "" means VLLM.
+	// Dialect is the engine whose metrics the replica serves; "" means VLLM.
 	Dialect Dialect
 
 	// Blocks is the size of the KV cache; 0 means 18,752, at most 4,194,304.
@@ -27,7 +27,7 @@ type Config struct {
 	// BlockSize is the number of tokens in a block; 0 means 16, at most 1,024.
 	BlockSize int
 	// MaxModelLen bounds a prompt with its reply, in tokens; 0 means 131,072 or
-	// what the cache holds, whichever is less. The cache must hold it.
+	// the size of the cache, whichever is less. It must fit into the cache.
 	MaxModelLen int
 	// MaxStepTokens is the budget of a step; 0 means 8,192.
 	MaxStepTokens int
@@ -41,13 +41,13 @@ type Config struct {
 	// 16 MiB.
 	MaxBody int64
 	// ReplyTokens is the length of a reply in tokens, its end token included,
-	// where the request does not ask for less (max_tokens) or for more
-	// (ignore_eos, min_tokens). 0 means 128.
+	// if the request does not ask for less (max_tokens) or for more (ignore_eos,
+	// min_tokens). 0 means 128.
 	ReplyTokens int
 
 	// Ranks is the number of data-parallel ranks behind the one address; 0 means
 	// 1, at most 64. Each has a cache and a scheduler of its own, of the sizes
-	// above, and its own lines on the metrics page; what bounds requests bounds
+	// above, and its own lines on the metrics page; bounds on requests apply to
 	// those of each rank and of all together. The header X-data-parallel-rank
 	// chooses one; the package comment says how. Only the dialects VLLM and SGLang
 	// know of ranks, and an Instant replica has none.
@@ -69,7 +69,7 @@ type Config struct {
 	// streamed in one write; usage counts the body at 4 bytes a token and none of
 	// them cached. /tokenize works as ever.
 	Instant bool
-	// Delay is how long an Instant replica takes to answer, whatever its load.
+	// Delay is how long an Instant replica takes to answer, at any load.
 	// It needs Instant.
 	Delay time.Duration
 }
@@ -129,7 +129,8 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if c.MaxModelLen < 0 || c.MaxModelLen > c.Blocks*c.BlockSize {
-		return c, fmt.Errorf("vllmtest: Config.MaxModelLen: %d is not in 0..%d, what the cache holds", c.MaxModelLen, c.Blocks*c.BlockSize)
+		return c, fmt.Errorf("vllmtest: Config.MaxModelLen: %d is not in 0..%d, the size of the cache",
+			c.MaxModelLen, c.Blocks*c.BlockSize)
 	}
 	if c.MaxModelLen == 0 {
 		c.MaxModelLen = min(131072, c.Blocks*c.BlockSize)

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Dialect is whose metrics page a replica serves. Its numbers are the same in
+// Dialect is the engine whose metrics page a replica serves. Its numbers are the same in
 // all of them, as far as the engine has them; all else stays vLLM's.
 type Dialect string
 
@@ -20,16 +20,16 @@ const (
 	LlamaCpp Dialect = "llama.cpp"
 )
 
-// dialects write their page; the short ones hold what a router reads.
+// dialects write their page; the short ones have the metrics that a router reads.
 var dialects = map[Dialect]func(*Config, snapshot, rank) []byte{
 	"": vllmPage, VLLM: vllmPage, VLLM06: vllm06Page, SGLang: sglangPage,
 	TensorRT: tensorRTPage, Triton: tritonPage, TGI: tgiPage, LlamaCpp: llamaCppPage,
 }
 
-// rankLabels are the labels by which pages tell data-parallel ranks apart.
+// rankLabels are the labels by which pages distinguish data-parallel ranks.
 var rankLabels = map[Dialect]string{"": "engine", VLLM: "engine", SGLang: "dp_rank"}
 
-// rank is whose part of a page is written.
+// rank is the rank whose part of a page is written.
 type rank struct {
 	index int
 	of    int       // how many there are
@@ -153,7 +153,7 @@ func tensorRTPage(cfg *Config, s snapshot, _ rank) []byte {
 	return p.b
 }
 
-// iterations is trtllm-serve's own page of statistics, cut to what it has in
+// iterations is trtllm-serve's own page of statistics, cut to the part that it has in
 // common with the other.
 func (s *Server) iterations(w http.ResponseWriter, g *generation) {
 	st := s.snapshots(g)[0]

@@ -18,7 +18,7 @@ type engine struct {
 	done chan struct{} // the goroutine has ended
 }
 
-// startEngine starts an engine. log publishes what happens to its cache; nil:
+// startEngine starts an engine. log publishes the changes of its cache; nil:
 // nothing does.
 func startEngine(cfg *Config, log *eventLog) *engine {
 	e := &engine{

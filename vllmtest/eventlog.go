@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// eventLog collects what happens to the cache in a step, as msgpack. It is not
+// eventLog collects the changes of the cache in a step, as msgpack. It is not
 // safe for concurrent use.
 type eventLog struct {
 	cfg  *Events
@@ -30,7 +30,7 @@ func (l *eventLog) flush(now time.Time) {
 	l.out.Publish(b)
 }
 
-// stored tells that the blocks of s from the first to before the last are cached.
+// stored adds that the blocks of s from the first to before the last are cached.
 func (l *eventLog) stored(s *seq, first, last, blockSize int) {
 	if l == nil || first >= last {
 		return
@@ -83,7 +83,7 @@ func (l *eventLog) stored(s *seq, first, last, blockSize int) {
 	}
 }
 
-// extra writes what is in a block's hash beside its tokens; the salt is in the
+// extra writes the inputs of a block's hash other than its tokens; the salt is in the
 // first one's alone.
 func (l *eventLog) extra(adapter, salt string, first bool) {
 	if !first {
@@ -107,7 +107,7 @@ func (l *eventLog) extra(adapter, salt string, first bool) {
 	}
 }
 
-// removed tells that one copy of a block is not cached any more.
+// removed adds that one copy of a block is not cached any more.
 func (l *eventLog) removed(k blockKey) {
 	if l == nil {
 		return

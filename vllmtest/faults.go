@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Faults is what goes wrong. The zero Faults is a healthy replica. They are
+// Faults are the faults of a replica. The zero Faults is a healthy one. They are
 // checked, and Next counts, when a request arrives; the order in which they
 // apply is that of the fields.
 type Faults struct {
@@ -68,10 +68,10 @@ func (f Faults) check() error {
 	return nil
 }
 
-// SetFaults replaces what goes wrong, from the next request on; SetFaults(Faults{})
+// SetFaults replaces the faults, from the next request on; SetFaults(Faults{})
 // heals the replica. An error is a field that makes no sense, with nothing
 // changed, or a listening socket that could not be opened again after Refuse
-// (somebody else has the port now). It is safe for concurrent use.
+// (another process has the port now). It is safe for concurrent use.
 func (s *Server) SetFaults(f Faults) error {
 	if err := f.check(); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s *Server) SetFaults(f Faults) error {
 	return nil
 }
 
-// fault returns what goes wrong with one request.
+// fault returns the faults of one request.
 func (s *Server) fault(probe bool) Faults {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +111,8 @@ func (s *Server) fault(probe bool) Faults {
 	return f
 }
 
-// spoilMetrics applies what is about the metrics page alone. It returns false
-// where the request has been dealt with.
+// spoilMetrics applies the faults of the metrics page. It returns false if the
+// request has been dealt with.
 func (s *Server) spoilMetrics(w http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
 	f, g := s.faults, s.gen
@@ -134,8 +134,8 @@ func (s *Server) spoilMetrics(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// spoil applies what can be applied before the request is looked at. It returns
-// false where the request has been dealt with.
+// spoil applies the faults that do not depend on the request. It returns false if
+// the request has been dealt with.
 func (s *Server) spoil(w http.ResponseWriter, r *http.Request, g *generation, f Faults) bool {
 	if f.Refuse {
 		reset(w)

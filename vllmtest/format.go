@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// usage is what a reply reports.
+// usage is the usage that a reply reports.
 type usage struct{ prompt, cached, output int }
 
 // format writes the replies of one path.
@@ -28,7 +28,7 @@ type choice struct {
 	reason string
 }
 
-// replyHead is what all parts of one reply share.
+// replyHead has the members that all parts of one reply share.
 type replyHead struct {
 	id           string
 	created      int64
@@ -144,7 +144,7 @@ func openAIFormat(prefix, streamed, object string, chat bool) format {
 	}
 }
 
-// The Messages API counts apart what was read from the cache: input_tokens is
+// The Messages API counts tokens from the cache apart: input_tokens is
 // the rest.
 func (u usage) anthropic(b []byte) []byte {
 	b = appendNum(b, `{"input_tokens":`, u.prompt-u.cached)
@@ -171,10 +171,12 @@ var messagesFormat = format{
 		u.output = 0
 		b = u.anthropic(append(b, `,"content":[],"stop_reason":null,"stop_sequence":null,"usage":`...))
 		b = append(b, "}}\n\n"...)
-		return append(b, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n"...)
+		return append(b, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,"+
+			"\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n"...)
 	},
 	delta: func(b []byte, _ *replyHead, _ int, text []byte) []byte {
-		b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"...)
+		b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,"+
+			"\"delta\":{\"type\":\"text_delta\",\"text\":"...)
 		return append(appendString(b, text), "}}\n\n"...)
 	},
 	finish: func(b []byte, _ *replyHead, _ int, _ string) []byte {

@@ -57,7 +57,7 @@ func (s *Server) metrics(w http.ResponseWriter, g *generation) {
 	_, _ = w.Write(metricsPage(&s.cfg, s.snapshots(g)))
 }
 
-// snapshots returns what the metrics of g are to say of each rank.
+// snapshots returns the numbers of each rank of g for the metrics.
 func (s *Server) snapshots(g *generation) []snapshot {
 	all := make([]snapshot, len(g.engines))
 	for i, e := range g.engines {
@@ -84,7 +84,9 @@ func (s *Server) models(w http.ResponseWriter, _ *generation) {
 		MaxModelLen *int    `json:"max_model_len"`
 	}
 	name, now := s.cfg.modelName(), time.Now().Unix()
-	data := []model{{ID: name, Object: "model", Created: now, OwnedBy: "vllm", Root: name, MaxModelLen: &s.cfg.MaxModelLen}}
+	data := []model{{
+		ID: name, Object: "model", Created: now, OwnedBy: "vllm", Root: name, MaxModelLen: &s.cfg.MaxModelLen,
+	}}
 	for _, a := range s.cfg.Adapters {
 		data = append(data, model{ID: a, Object: "model", Created: now, OwnedBy: "vllm", Root: a, Parent: &name})
 	}
@@ -128,7 +130,8 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 // readBody reads the body into buf, growing it.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, buf []byte) ([]byte, error) {
 	if r.ContentLength > s.cfg.MaxBody {
-		return buf, &requestError{status: http.StatusRequestEntityTooLarge, msg: fmt.Sprintf("the body is longer than %d bytes", s.cfg.MaxBody)}
+		msg := fmt.Sprintf("the body is longer than %d bytes", s.cfg.MaxBody)
+		return buf, &requestError{status: http.StatusRequestEntityTooLarge, msg: msg}
 	}
 	if n := r.ContentLength; int64(cap(buf)) <= n && n < 1<<20 {
 		buf = make([]byte, 0, n+1)
@@ -209,7 +212,9 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, path string, f
 
 // simulate answers a request by the engine. An error means that no reply has
 // begun.
-func (s *Server) simulate(w http.ResponseWriter, r *http.Request, g *generation, path string, f *format, fault Faults) error {
+func (s *Server) simulate(
+	w http.ResponseWriter, r *http.Request, g *generation, path string, f *format, fault Faults,
+) error {
 	raw, err := s.readBody(w, r, nil)
 	if err != nil {
 		return err
@@ -227,7 +232,7 @@ func (s *Server) simulate(w http.ResponseWriter, r *http.Request, g *generation,
 		return err
 	}
 	seqs := make([]*seq, 0, len(j.prompts))
-	// Whatever happens from here on, nothing stays behind in the scheduler.
+	// However this ends, the scheduler keeps no sequence of the request.
 	defer func() {
 		for _, q := range seqs {
 			q.engine.abort(q)

@@ -16,7 +16,7 @@ type fixedReply struct {
 	bufs    sync.Pool // *[]byte
 }
 
-// fixedStream is a stream but for its open and close parts, which tell usage.
+// fixedStream is a stream but for its first and last parts, which have the usage.
 type fixedStream struct {
 	middle []byte
 	pieces []int // ends of the pieces of text in middle
@@ -57,7 +57,9 @@ func hasTrue(b []byte, key string) bool {
 	}
 }
 
-func (x *fixedReply) serve(s *Server, w http.ResponseWriter, r *http.Request, g *generation, path string, f *format, fault Faults) error {
+func (x *fixedReply) serve(
+	s *Server, w http.ResponseWriter, r *http.Request, g *generation, path string, f *format, fault Faults,
+) error {
 	buf := x.bufs.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= 1<<20 {
@@ -104,7 +106,7 @@ func (x *fixedReply) serve(s *Server, w http.ResponseWriter, r *http.Request, g 
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
-	h.Set("Transfer-Encoding", "chunked") // no length is told, as with a real stream, and no flush is needed for that
+	h.Set("Transfer-Encoding", "chunked") // no length is sent, as with a real stream, and no flush is needed for that
 	_, err = w.Write(b)
 	if cut && err == nil {
 		_ = http.NewResponseController(w).Flush()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// counters is what an engine counts from its start.
+// counters are an engine's counts since its start.
 type counters struct {
 	created time.Time
 	steps   uint64
@@ -23,9 +23,11 @@ type counters struct {
 
 // The bucket bounds are those of vLLM 0.32 with a model length of 131,072.
 var (
-	stepBounds    = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
-	lengthBounds  = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}
-	ttftBounds    = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	stepBounds   = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+	lengthBounds = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}
+	ttftBounds   = []float64{
+		.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
+	}
 	itlBounds     = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
 	requestBounds = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
 )
@@ -37,7 +39,8 @@ func newCounters(now time.Time) counters {
 		promptLen:       newHistogram(lengthBounds), outputLen: newHistogram(lengthBounds),
 		ttft: newHistogram(ttftBounds), itl: newHistogram(itlBounds), tpot: newHistogram(itlBounds),
 		e2e: newHistogram(requestBounds), queue: newHistogram(requestBounds),
-		inference: newHistogram(requestBounds), prefillTime: newHistogram(requestBounds), decodeTime: newHistogram(requestBounds),
+		inference: newHistogram(requestBounds), prefillTime: newHistogram(requestBounds),
+		decodeTime: newHistogram(requestBounds),
 	}
 }
 
@@ -149,7 +152,7 @@ func (p *page) gauge(name, help string, v float64) {
 }
 
 // counter writes a counter and its _created sibling, one line for each value of
-// the label where there is one.
+// the label if there is one.
 func (p *page) counter(name, help, label string, values []string, v ...float64) {
 	extra := func(i int) string {
 		if label == "" {
@@ -234,7 +237,8 @@ func (s snapshot) plus(o snapshot) snapshot {
 		to   *uint64
 		from uint64
 	}{
-		{&s.steps, o.steps}, {&s.promptTokens, o.promptTokens}, {&s.cachedTokens, o.cachedTokens}, {&s.outputTokens, o.outputTokens},
+		{&s.steps, o.steps}, {&s.promptTokens, o.promptTokens}, {&s.cachedTokens, o.cachedTokens},
+		{&s.outputTokens, o.outputTokens},
 		{&s.stopped, o.stopped}, {&s.length, o.length}, {&s.aborted, o.aborted}, {&s.rejected, o.rejected},
 		{&s.preempted, o.preempted}, {&s.evicted, o.evicted},
 	} {
@@ -271,7 +275,8 @@ func vllmPage(cfg *Config, s snapshot, r rank) []byte {
 	p.sample("vllm:engine_sleep_state", `sleep_state="awake"`, 1)
 	p.sample("vllm:engine_sleep_state", `sleep_state="weights_offloaded"`, 0)
 	p.sample("vllm:engine_sleep_state", `sleep_state="discard_all"`, 0)
-	p.gauge("vllm:kv_cache_usage_perc", "Share of the blocks that running requests use, 0 to 1.", float64(s.blocksUsed)/float64(cfg.Blocks))
+	p.gauge("vllm:kv_cache_usage_perc", "Share of the blocks that running requests use, 0 to 1.",
+		float64(s.blocksUsed)/float64(cfg.Blocks))
 	p.counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", "", nil, f(s.promptTokens))
 	p.counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", "", nil, f(s.cachedTokens))
 	p.counter("vllm:external_prefix_cache_queries", "Prompt tokens looked up outside the engine.", "", nil, 0)
@@ -279,7 +284,8 @@ func vllmPage(cfg *Config, s snapshot, r rank) []byte {
 	p.counter("vllm:num_preemptions", "Number of preemptions.", "", nil, f(s.preempted))
 	p.counter("vllm:prompt_tokens", "Number of prompt tokens.", "", nil, f(s.promptTokens))
 	p.counter("vllm:prompt_tokens_by_source", "Number of prompt tokens by source.", "source",
-		[]string{"local_compute", "local_cache_hit", "external_kv_transfer"}, f(s.promptTokens-s.cachedTokens), f(s.cachedTokens), 0)
+		[]string{"local_compute", "local_cache_hit", "external_kv_transfer"},
+		f(s.promptTokens-s.cachedTokens), f(s.cachedTokens), 0)
 	p.counter("vllm:prompt_tokens_cached", "Number of prompt tokens that were cached.", "", nil, f(s.cachedTokens))
 	p.counter("vllm:generation_tokens", "Number of generated tokens.", "", nil, f(s.outputTokens))
 	p.counter("vllm:request_success", "Number of ended requests by reason.", "finished_reason",

@@ -18,7 +18,7 @@ type output struct {
 	cutAfter int
 }
 
-// wait returns when q has more than seen tokens. It ends the handler where the
+// wait returns when q has more than seen tokens. It ends the handler if the
 // client or the generation ends.
 func (o *output) wait(q *seq, seen int) (produced, cached int) {
 	for {
@@ -65,7 +65,7 @@ func (o *output) stream() {
 		for seen := 0; seen < q.want; {
 			n, cached := o.wait(q, seen)
 			if o.cutAfter > 0 {
-				n = seen + 1 // so that where the cut falls is no matter of timing
+				n = seen + 1 // so that the place of the cut does not depend on timing
 			}
 			b = b[:0]
 			if seen == 0 {
@@ -114,7 +114,7 @@ func (o *output) whole() {
 	writeBody(o.w, b, o.cutAfter > 0)
 }
 
-// writeBody writes a reply of known length, half of it where it is to be cut.
+// writeBody writes a reply of known length, half of it if it is to be cut.
 func writeBody(w http.ResponseWriter, b []byte, cut bool) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	if cut {

@@ -8,7 +8,7 @@ import (
 // blockKey names the content of a full block and of everything before it.
 type blockKey [16]byte
 
-// rootKey is the parent of a prompt's first block: it keeps apart what adapters
+// rootKey is the parent of a prompt's first block: it separates the blocks that adapters
 // and salts keep apart.
 func rootKey(adapter, salt string) blockKey {
 	b := binary.AppendUvarint(nil, uint64(len(adapter)))
@@ -38,7 +38,7 @@ func appendKeys(keys []blockKey, root blockKey, tokens []uint32, blockSize int) 
 	return keys
 }
 
-// pool is the block pool: which blocks hold what, who uses them, and in which
+// pool is the block pool: the contents of blocks, their users, and in which
 // order they are handed out again. It is not safe for concurrent use.
 type pool struct {
 	blocks []block // the last one is the free list's head
@@ -47,7 +47,7 @@ type pool struct {
 
 	unkeyedLast bool // as vLLM before 0.25: see release
 
-	log *eventLog // nil: nobody is told
+	log *eventLog // nil: none
 
 	evicted uint64 // blocks that were handed out again and had held something
 }
@@ -107,7 +107,7 @@ func (p *pool) match(keys []blockKey) int {
 
 // take appends to dst the cached blocks of hits, which match has found, and n
 // fresh ones, all of them referenced once more. It does nothing and returns false
-// where there are not enough.
+// if there are not enough.
 func (p *pool) take(dst []int32, hits []blockKey, n int) ([]int32, bool) {
 	idle := 0
 	for _, k := range hits {

@@ -22,7 +22,7 @@ type Events struct {
 	// has the next port, as engines do it.
 	Addr, ReplayAddr string
 	// Shared publishes the events of all ranks over one socket, in one sequence, so
-	// that only the rank in each batch tells whose they are (as Dynamo does for
+	// that only the rank in each batch says which rank's they are (as Dynamo does for
 	// TensorRT-LLM).
 	Shared bool
 	// NoReplay leaves the replay socket out, as engines do by default.
@@ -36,12 +36,12 @@ type Events struct {
 	// Bytes writes hashes as bytes, else as integers.
 	Bytes bool
 	// Rank is the data-parallel rank that batches name, that of the first rank
-	// where there are several.
+	// if there are several.
 	Rank int
 	// Buffer is the number of batches that can be replayed; 0 means 10,000.
 	Buffer int
-	// HighWater is the number of messages that wait for a slow subscriber; what
-	// comes beyond is lost to it. 0 means 100,000.
+	// HighWater is the number of messages that wait for a slow subscriber; further
+	// ones are lost to it. 0 means 100,000.
 	HighWater int
 }
 
@@ -59,7 +59,7 @@ func (e Events) check() error {
 
 // Publisher is an engine's event publisher: a PUB socket and a ROUTER for
 // replays, over ZeroMQ's own protocol. A replica with [Config.Events] has one;
-// alone it publishes what it is given. It is safe for concurrent use.
+// alone it publishes the payloads that it is given. It is safe for concurrent use.
 type Publisher struct {
 	cfg         Events
 	pub, router net.Listener
@@ -159,10 +159,10 @@ func (p *Publisher) remove(c net.Conn) {
 	_ = c.Close()
 }
 
-// Endpoint returns where events are published, "tcp://127.0.0.1:5557".
+// Endpoint returns the address at which events are published, "tcp://127.0.0.1:5557".
 func (p *Publisher) Endpoint() string { return "tcp://" + p.pub.Addr().String() }
 
-// ReplayEndpoint returns the replay socket's address, "" where there is none.
+// ReplayEndpoint returns the replay socket's address, "" if there is none.
 func (p *Publisher) ReplayEndpoint() string {
 	if p.router == nil {
 		return ""
@@ -243,8 +243,8 @@ func (p *Publisher) Break() {
 	}
 }
 
-// Restart is what the end and the new start of the engine are to its subscribers:
-// connections break, the sequence starts over, and nothing can be replayed.
+// Restart acts as the engine does when it ends and starts again: connections
+// break, the sequence starts over, and the buffer for replays is empty.
 func (p *Publisher) Restart() {
 	p.mu.Lock()
 	p.next, p.buffer = 0, nil

@@ -12,7 +12,7 @@ import (
 // rankHeader chooses a data-parallel rank.
 const rankHeader = "X-data-parallel-rank"
 
-// rankOf returns the rank that a request asks for, -1 where it asks for none. As in
+// rankOf returns the rank that a request asks for, -1 if it asks for none. As in
 // vLLM a value that is no number asks for none, and a number without a rank is an
 // error of the client.
 func rankOf(r *http.Request, ranks int) (int, error) {
@@ -70,7 +70,7 @@ func newPublishers(cfg Events, ranks int) ([]*Publisher, error) {
 		}
 		return all, nil
 	}
-	// Where the system chooses the first port, the next ones may be taken.
+	// If the system chooses the first port, the next ones may be taken.
 	for try := 0; ; try++ {
 		all, err := publishersInARow(cfg, ranks)
 		if err == nil {

@@ -117,7 +117,8 @@ func (c *Config) scope(b *body) (string, blockKey, error) {
 	case c.Model == "" || c.Model == b.Model:
 		return b.Model, rootKey("", b.CacheSalt), nil
 	}
-	return "", blockKey{}, &requestError{status: http.StatusNotFound, msg: fmt.Sprintf("The model %q does not exist.", b.Model)}
+	msg := fmt.Sprintf("The model %q does not exist.", b.Model)
+	return "", blockKey{}, &requestError{status: http.StatusNotFound, msg: msg}
 }
 
 // promptTokens returns the prompts of a body of one path.
@@ -154,7 +155,8 @@ func (b *body) promptTokens(path string) ([][]uint32, error) {
 
 // job makes a request that generates out of a body.
 func (c *Config) job(path string, b *body) (*job, error) {
-	j := &job{stream: b.Stream, returnIDs: b.ReturnTokenIDs, includeUsage: b.StreamOptions != nil && b.StreamOptions.IncludeUsage}
+	j := &job{stream: b.Stream, returnIDs: b.ReturnTokenIDs}
+	j.includeUsage = b.StreamOptions != nil && b.StreamOptions.IncludeUsage
 	var err error
 	if j.model, j.root, err = c.scope(b); err != nil {
 		return nil, err
@@ -179,12 +181,14 @@ func (c *Config) job(path string, b *body) (*job, error) {
 	for _, p := range j.prompts {
 		room := c.MaxModelLen - len(p)
 		if room < 1 {
-			return nil, badRequest("This model's maximum context length is %d tokens. However, the prompt has %d.", c.MaxModelLen, len(p))
+			return nil, badRequest("This model's maximum context length is %d tokens. However, the prompt has %d.",
+				c.MaxModelLen, len(p))
 		}
 		n := room
 		if limit != nil {
 			if n = *limit; n < 1 || n > room {
-				return nil, badRequest("max_tokens must be 1 to %d here, not %d: this model's maximum context length is %d tokens and the prompt has %d.", room, n, c.MaxModelLen, len(p))
+				return nil, badRequest("max_tokens must be 1 to %d here, not %d: "+
+					"this model's maximum context length is %d tokens and the prompt has %d.", room, n, c.MaxModelLen, len(p))
 			}
 		}
 		natural := max(c.ReplyTokens, b.MinTokens)

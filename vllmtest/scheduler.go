@@ -7,10 +7,10 @@ import (
 )
 
 // seq is one prompt on its way through the scheduler. Between submit and done it
-// belongs to the scheduler, but for what its comment says.
+// belongs to the scheduler, unless its comment says otherwise.
 type seq struct {
 	root          blockKey
-	tokens        []uint32 // the prompt, then what was generated
+	tokens        []uint32 // the prompt, then the generated ones
 	prompt        int      // length of the prompt
 	want          int      // tokens to generate
 	sample        func(i int) uint32
@@ -73,7 +73,7 @@ type scheduler struct {
 	m       *counters
 }
 
-// step is what one step computes.
+// step is the work of one step.
 type step struct {
 	work          []work
 	tokens        int
@@ -90,7 +90,7 @@ type work struct {
 
 var errBusy = errors.New("the engine is overloaded: too many requests are waiting or running")
 
-// submit queues s. It fails where too many requests are there already.
+// submit queues s. It fails if too many requests are there already.
 func (c *scheduler) submit(s *seq, now time.Time) error {
 	if len(c.running)+len(c.waiting) >= c.cfg.MaxRequests {
 		c.m.rejected++
@@ -101,8 +101,8 @@ func (c *scheduler) submit(s *seq, now time.Time) error {
 	return nil
 }
 
-// abort ends s early and frees its blocks; what they hold stays cached. It does
-// nothing where s has ended.
+// abort ends s early and frees its blocks; their contents stay cached. It does
+// nothing if s has ended.
 func (c *scheduler) abort(s *seq) {
 	switch s.state {
 	case seqWaiting:
@@ -132,9 +132,9 @@ func remove(l []*seq, s *seq) []*seq {
 	return l
 }
 
-// schedule returns what the next step computes, nothing where there is nothing
+// schedule returns the work of the next step, none if there is nothing
 // to do. Blocks are taken and published here, so that sequences of one step
-// share what the first of them computes.
+// share the blocks that the first of them computes.
 func (c *scheduler) schedule(now time.Time) step {
 	st := step{slow: 1}
 	preempted := false
@@ -174,9 +174,9 @@ func (c *scheduler) schedule(now time.Time) step {
 	return st
 }
 
-// grow gives s the cached blocks of hits and what it needs to compute n more
+// grow gives s the cached blocks of hits and those that it needs to compute n more
 // tokens, and publishes the blocks that this fills. It returns false and does
-// nothing where the pool has not enough.
+// nothing if the pool has not enough.
 func (c *scheduler) grow(s *seq, hits []blockKey, n int) bool {
 	bs := c.cfg.BlockSize
 	need := (s.computed+n+bs-1)/bs - len(hits) - len(s.blocks)

@@ -37,7 +37,7 @@ type Server struct {
 	faults     Faults
 	faultsLeft int
 	faulted    uint64
-	past       Stats // what earlier generations counted
+	past       Stats // the counts of earlier generations
 	gen        *generation
 
 	inFlight atomic.Int64 // generating requests, from their headers to their end
@@ -57,22 +57,22 @@ type generation struct {
 	ended   chan struct{}
 	turn    atomic.Uint64
 
-	// What Instant replies had been counted before it.
+	// The Instant replies that had been counted before it.
 	finishedBefore, promptBefore, outputBefore uint64
 }
 
-// Stats is what a replica has counted since New, over all its restarts; the
-// gauges are of the moment.
+// Stats are a replica's counts since New, over all its restarts; the gauges are of
+// the moment.
 type Stats struct {
 	// Requests arrived at the paths that generate, of these Finished got a whole
 	// reply, Aborted were left by their client (or cut by a fault, Restart or
 	// Close), Rejected found the replica full, Failed were answered with another
-	// error. What is in none of these is under way.
+	// error. Those that are in none of these are in flight.
 	Requests, Finished, Aborted, Rejected, Failed uint64
 	// Faulted counts the requests, probes among them, that a fault was applied to.
 	Faulted uint64
 	// PromptTokens are those of prompts that were scheduled, CachedTokens the part
-	// of them that was found in the cache, OutputTokens what was generated.
+	// of them that was found in the cache, OutputTokens the generated ones.
 	PromptTokens, CachedTokens, OutputTokens uint64
 	// Steps of the scheduler, sequences Preempted, cached blocks Evicted.
 	Steps, Preempted, Evicted uint64
@@ -121,7 +121,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// NewServer is New for tests: it panics where New fails, as httptest.NewServer
+// NewServer is New for tests: it panics if New fails, as httptest.NewServer
 // does.
 func NewServer(cfg Config) *Server {
 	s, err := New(cfg)
@@ -150,11 +150,11 @@ func (s *Server) newGeneration() *generation {
 // closes those.
 func (s *Server) Client() *http.Client { return s.client }
 
-// Events returns what publishes the replica's KV events, those of the first rank
-// where there are several, nil without Config.Events. The server closes it.
+// Events returns the publisher of the replica's KV events, that of the first rank if
+// there are several, nil without Config.Events. The server closes it.
 func (s *Server) Events() *Publisher { return s.RankEvents(0) }
 
-// RankEvents returns what publishes the KV events of a rank, counted from 0; nil
+// RankEvents returns the publisher of the KV events of a rank, counted from 0; nil
 // without Config.Events and for a rank that there is not. With Events.Shared it is
 // the same for all. The server closes it.
 func (s *Server) RankEvents(rank int) *Publisher {
@@ -167,11 +167,11 @@ func (s *Server) RankEvents(rank int) *Publisher {
 // Addr returns the address that the server listens on, "127.0.0.1:4711".
 func (s *Server) Addr() string { return s.addr }
 
-// MetricsURL returns the address of the metrics page, which is where the dialect
+// MetricsURL returns the address of the metrics page, at which the dialect
 // has it.
 func (s *Server) MetricsURL() string { return s.URL + s.cfg.metricsPath() }
 
-// listen opens the socket where it is closed. The caller holds lifecycle, or is
+// listen opens the socket if it is closed. The caller holds lifecycle, or is
 // New.
 func (s *Server) listen() error {
 	if s.listener != nil {
@@ -187,7 +187,7 @@ func (s *Server) listen() error {
 	return nil
 }
 
-// unlisten closes the socket where it is open, and idle connections.
+// unlisten closes the socket if it is open, and idle connections.
 func (s *Server) unlisten() {
 	if s.listener == nil {
 		return
@@ -280,7 +280,7 @@ func (s *Server) Close() {
 	s.client.CloseIdleConnections()
 }
 
-// Stats returns what the replica has counted.
+// Stats returns the replica's counts.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	st := s.past
@@ -296,8 +296,8 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// RankStats returns what a rank, counted from 0, has counted since the last
-// Restart, as far as it is the rank's own: tokens, steps and what follows them. The
+// RankStats returns the counts of a rank, from 0, since the last Restart, as far as
+// they are the rank's own: tokens, steps and the fields after them. The
 // zero Stats for a rank that there is not.
 func (s *Server) RankStats(rank int) Stats {
 	var st Stats
@@ -307,7 +307,7 @@ func (s *Server) RankStats(rank int) Stats {
 	return st
 }
 
-// add adds what one engine has counted.
+// add adds the counts of one engine.
 func (st *Stats) add(e snapshot) {
 	st.PromptTokens += e.promptTokens
 	st.CachedTokens += e.cachedTokens
@@ -321,7 +321,7 @@ func (st *Stats) add(e snapshot) {
 	st.BlocksCached += e.blocksCached
 }
 
-// sleep waits for d. It returns false where the client or the generation ended
+// sleep waits for d. It returns false if the client or the generation ended
 // first.
 func (g *generation) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

@@ -38,7 +38,7 @@ type part struct {
 	Content json.RawMessage `json:"content"` // tool_result
 
 	result content // Content, decoded
-	media  string  // what names an image, audio or file
+	media  string  // the name of an image, audio or file
 }
 
 var (

@@ -2,7 +2,7 @@ package vllmtest
 
 import "strconv"
 
-// tokenIDs are the ids that a reply returns where return_token_ids asks for them.
+// tokenIDs are the ids that a reply returns if return_token_ids asks for them.
 // A nil one writes nothing.
 type tokenIDs struct {
 	prompts [][]uint32
@@ -11,7 +11,7 @@ type tokenIDs struct {
 	begun   int        // choices whose prompt has been written
 }
 
-// produced notes tokens i..j-1 of a choice, to be written with what comes next.
+// produced notes tokens i..j-1 of a choice, to be written with the next ones.
 func (t *tokenIDs) produced(r *reply, i, j int) {
 	if t == nil {
 		return

@@ -15,14 +15,14 @@ const (
 	tokTools            // opens the tool definitions
 	tokCall             // opens a tool call: name, tokSep, arguments
 	tokResult           // opens a tool's result inside a turn
-	tokMedia            // an image, audio or file: what names it follows
+	tokMedia            // an image, audio or file: its name follows
 	tokSep
 )
 
 const pieceBytes = 4
 
 // appendTokens appends the tokens of text to dst. Text is cut before every
-// newline, and each part into pieces of 4 bytes where these are ASCII, of at most 3
+// newline, and each part into pieces of 4 bytes if these are ASCII, of at most 3
 // otherwise: so the bytes of a piece and their number fit in 29 bits, and
 // different pieces have different ids.
 func appendTokens(dst []uint32, text string) []uint32 {
@@ -56,7 +56,7 @@ func pieceID(p string) uint32 {
 	return id
 }
 
-// replyWords are what replies are made of. With the blank or the full stop that
+// replyWords are the words of replies. With the blank or the full stop that
 // belongs to it a word is exactly one token.
 var replyWords = strings.Fields(`
 ace act add age air all and ant any arm art ash bag bar bay bed bee big bit box

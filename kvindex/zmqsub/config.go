@@ -36,8 +36,8 @@ type Target struct {
 	// together they are true of neither, so the target is not trusted until the
 	// connection is another.
 	Ranks []string
-	// Topic is a prefix of the topics of its messages, such as "kv@10.0.0.7@llama". Of several that fit the longest counts. "", the default
-	// topic of engines, fits all.
+	// Topic is a prefix of the topics of its messages, such as "kv@10.0.0.7@llama". Of
+	// several that fit the longest counts. "", the default topic of engines, fits all.
 	Topic string
 	// Replay is the engine's replay endpoint, "tcp://host:port"; "" if it has none.
 	// Without it every lost message and every lost connection empties the target,

@@ -22,7 +22,9 @@ type peer struct {
 
 func (r *run) limits(grow func(int) error) limits {
 	c := &r.s.cfg
-	lim := limits{message: c.MaxMessage + maxTopic + 8, queue: c.Queue, handshake: c.DialTimeout, whole: c.ReplayTimeout, grow: grow}
+	lim := limits{
+		message: c.MaxMessage + maxTopic + 8, queue: c.Queue, handshake: c.DialTimeout, whole: c.ReplayTimeout, grow: grow,
+	}
 	if c.Heartbeat > 0 {
 		lim.heartbeat, lim.timeout = c.Heartbeat, 3*c.Heartbeat
 	}

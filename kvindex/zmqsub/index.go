@@ -139,8 +139,8 @@ func (st *stream) log(from, to State, why string) {
 		if st.logged++; st.logged == 1 {
 			st.logAt, st.run.rearm = time.Now().Add(logEvery), true
 		}
-		st.run.s.log.Info("KV event stream", zap.String("target", st.target.ID), zap.Stringer("from", from), zap.Stringer("to", to),
-			zap.String("why", why))
+		st.run.s.log.Info("KV event stream", zap.String("target", st.target.ID),
+			zap.Stringer("from", from), zap.Stringer("to", to), zap.String("why", why))
 		return
 	}
 	st.unlogged++
@@ -171,7 +171,7 @@ func (r *run) malformed(id string, err error) {
 // the target's. The first of a Subscriber is logged.
 func (r *run) contested(id, topic string) {
 	if r.s.n.contested.Add(1) == 1 {
-		r.s.log.Warn("a second engine publishes under the topic of a target and is ignored; further messages are counted only",
+		r.s.log.Warn("a second engine publishes under the topic of a target; its messages are dropped and counted",
 			zap.String("target", id), zap.String("endpoint", redact(r.s.cfg.Endpoint)))
 	}
 	if f := r.s.cfg.Trace.Contested; f != nil {

@@ -62,8 +62,9 @@ type Stats struct {
 }
 
 type counters struct {
-	messages, replayed, gaps, replays, malformed, overflows, contested, unknown, connects, disconnects atomic.Uint64
-	transitions                                                                                        [Down + 1]atomic.Uint64
+	messages, replayed, gaps, replays, malformed, overflows atomic.Uint64
+	contested, unknown, connects, disconnects               atomic.Uint64
+	transitions                                             [Down + 1]atomic.Uint64
 }
 
 // Subscriber feeds an index. Its methods are safe for concurrent use.
@@ -101,7 +102,8 @@ func New(cfg Config) (*Subscriber, error) {
 func (s *Subscriber) Stats() Stats {
 	st := Stats{
 		Messages: s.n.messages.Load(), Replayed: s.n.replayed.Load(), Gaps: s.n.gaps.Load(), Replays: s.n.replays.Load(),
-		Malformed: s.n.malformed.Load(), Overflows: s.n.overflows.Load(), Contested: s.n.contested.Load(), Unknown: s.n.unknown.Load(),
+		Malformed: s.n.malformed.Load(), Overflows: s.n.overflows.Load(),
+		Contested: s.n.contested.Load(), Unknown: s.n.unknown.Load(),
 		Connects: s.n.connects.Load(), Disconnects: s.n.disconnects.Load(),
 	}
 	st.Waiting = s.liveBytes.kept() + s.replyBytes.kept()
