@@ -286,7 +286,8 @@ func parseEvents(s string) ([]sim.Event, error) {
 	for _, one := range fields(s, ';') {
 		w := fields(one, ' ')
 		bad := func() ([]sim.Event, error) {
-			return nil, fmt.Errorf("-events: %q is none of: die REPLICA AT [DOWN] [tell], slow REPLICA AT SPEED, join AT [SPEED]", one)
+			return nil, fmt.Errorf(
+				"-events: %q is none of: die REPLICA AT [DOWN] [tell], slow REPLICA AT SPEED, join AT [SPEED]", one)
 		}
 		var e sim.Event
 		arg := func(i int) string {

@@ -16,7 +16,8 @@ func coming(t *testing.T) string {
 	var b strings.Builder
 	for i := range 400 {
 		s := 1000 * (i%20 + 1)
-		fmt.Fprintf(&b, `{"time": %.1f, "session": "s%d", "blocks": [%d, %d, %d, %d], "block_tokens": 512, "output_tokens": 20}`+"\n",
+		fmt.Fprintf(&b,
+			`{"time": %.1f, "session": "s%d", "blocks": [%d, %d, %d, %d], "block_tokens": 512, "output_tokens": 20}`+"\n",
 			0.3*float64(i), s, s, s+1, s+2, s+3)
 	}
 	return write(t, "coming.jsonl", b.String())

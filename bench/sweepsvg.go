@@ -16,7 +16,8 @@ func writeSweep(w io.Writer, all []swept) error {
 	wide := len(contextWeights)*cell + left + gap
 	width, height := len(all)*wide, top+len(missWeights)*high+66
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img"><title>Mean time to first token over the constants of least_work</title>`,
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img"><title>Mean time to first token over the constants of least_work</title>`,
 		width, height, width, height)
 	fmt.Fprintf(&b, "<style>%s</style>\n<rect width=\"%d\" height=\"%d\" style=\"fill:var(--bg)\"/>\n", sweepStyle,
 		width, height)

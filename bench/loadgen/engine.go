@@ -71,9 +71,11 @@ func (e *Engines) handler(i int, c EngineConfig) http.Handler {
 		fmt.Fprintf(&events,
 			"data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q}}]}\n\n", word)
 	}
-	events.WriteString("data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+	events.WriteString(
+		"data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
 	streamed := events.String()
-	whole := fmt.Sprintf(`,"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}]}`, strings.Repeat(word, c.Events))
+	whole := fmt.Sprintf(
+		`,"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}]}`, strings.Repeat(word, c.Events))
 
 	mux := http.NewServeMux()
 	ok := func(w http.ResponseWriter, _ *http.Request) {}

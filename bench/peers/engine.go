@@ -72,7 +72,8 @@ func (f *fleet) handler(i int) http.Handler {
 			return
 		}
 		// Package loadgen looks for an id of this form in a reply.
-		first := fmt.Sprintf("data: {\"id\":\"bench-%d-%d\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n", i, f.seq.Add(1))
+		first := fmt.Sprintf(
+			"data: {\"id\":\"bench-%d-%d\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n", i, f.seq.Add(1))
 		if !pause(r, f.delay.Load()) {
 			return
 		}

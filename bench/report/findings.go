@@ -191,12 +191,14 @@ func (d *study) whenCacheAware(rec *standing) sentence {
 	case len(good)+len(bad) == 0:
 		return nil
 	case len(bad) == 0:
-		s.names(cacheaware.Name).say(" is the right choice as well: it is as good as ").names(rec.policy.Name).say(" at all of these loads.")
+		s.names(cacheaware.Name).say(" is the right choice as well: it is as good as ").names(rec.policy.Name).say(
+			" at all of these loads.")
 	case len(good) == 0:
 		s.names(cacheaware.Name).say(" is not the right choice at any of these loads: each time ").names(rec.policy.Name).
 			say(" is faster, most on ").loads(worstAt).say(", where it takes %s less time.", fixed(100*(1-1/worst), 0)+"%")
 	default:
-		s.names(cacheaware.Name).say(" is the right choice for loads like ").loads(good...).say(": there it is as good as ").names(rec.policy.Name).
+		s.names(cacheaware.Name).say(" is the right choice for loads like ").loads(good...).say(
+			": there it is as good as ").names(rec.policy.Name).
 			say(". It is slower on ").loads(bad...).say(" (at most %s, on ", times(worst)).loads(worstAt).say(").")
 	}
 	return s

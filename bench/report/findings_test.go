@@ -153,7 +153,7 @@ func TestClose(t *testing.T) {
 		{cell(1.04, 2.08, 3.12), true},
 		{cell(1.2, 2.2, 3.2), false}, // 10% more on each seed
 		{cell(0.5, 2.0, 4.5), true},  // more in the mean, but not for sure
-		{cell(1.5, 3), false},        // too few to tell
+		{cell(1.5, 3), false},        // too few to say
 		{cell(0, 0, 0), false},
 	} {
 		if got := closeTo(x.c, best); got != x.want {

@@ -81,7 +81,7 @@ type Kind uint8
 // The kinds of events.
 const (
 	// Die: the requests in flight fail, the cache is lost, and further requests are
-	// refused for Down (0: permanently). If Tell is set, the gateways are notified
+	// refused for Down (0: permanently). If `Tell` is set, the gateways are notified
 	// of the lost cache when the replica returns.
 	Die Kind = iota + 1
 	// Slow: from the next step on the replica works at Speed.

@@ -165,7 +165,7 @@ func TestIdealBoundsEverything(t *testing.T) {
 }
 
 // TestOneReplicaIsIdeal: a replica that forgets nothing has what the infinite cache
-// has, but for what was not computed yet when a request was admitted.
+// has, but for the blocks that were not computed yet when a request was admitted.
 func TestOneReplicaIsIdeal(t *testing.T) {
 	cal := Calibrations()[0]
 	cal.Blocks = 100_000

@@ -25,8 +25,9 @@ func Generated() []Source {
 		gen("chat", "2,000 conversations of 1 to 10 turns over 20 system prompts of 2,048 tokens; questions of about 150, "+
 			"answers of about 300 tokens; the next turn 15 s after the answer in the mean (closed loop)",
 			[]float64{20, 40, 60}, chat),
-		gen("b2b-saas", "150 groups, each with a system prompt of 6,000 tokens; questions of 1,200, answers of 1,000 tokens; "+
-			"400 s of arrivals", []float64{2, 4, 6}, saas),
+		gen("b2b-saas",
+			"150 groups, each with a system prompt of 6,000 tokens; questions of 1,200, answers of 1,000 tokens; "+
+				"400 s of arrivals", []float64{2, 4, 6}, saas),
 		gen("long", "200 documents of 32,768 tokens with 20 questions of 50 tokens each, 15 s apart in the mean; answers of "+
 			"100 tokens", []float64{1, 2, 3}, long),
 		gen("hot", "one system prompt of 4,096 tokens shared by 80% of the requests, 20% with prompts of their own of the "+
@@ -35,8 +36,9 @@ func Generated() []Source {
 			"share nothing; questions and answers of 100 tokens; 300 s of arrivals", []float64{15, 30, 45}, bursts),
 		gen("none", "prompts of 500 to 8,000 tokens that share nothing, answers of 50 to 350 tokens; 300 s of arrivals",
 			[]float64{8, 14, 20}, nothing),
-		gen("agents", "agent loops of 8 to 40 calls over 5 kinds of agents with 3,000 tokens of tools and instructions; each "+
-			"call adds a reply of about 80 and a tool's answer of about 400 tokens, 1.5 s later in the mean (closed loop)",
+		gen("agents",
+			"agent loops of 8 to 40 calls over 5 kinds of agents with 3,000 tokens of tools and instructions; each "+
+				"call adds a reply of about 80 and a tool's answer of about 400 tokens, 1.5 s later in the mean (closed loop)",
 			[]float64{10, 20, 30}, agents),
 	}
 }

@@ -159,7 +159,8 @@ func TestBadLines(t *testing.T) {
 
 func FuzzReaders(f *testing.F) {
 	f.Add(`{"timestamp": 9, "input_length": 1, "output_length": 5, "hash_ids": [0]}`)
-	f.Add(`{"chat_id": 5, "parent_chat_id": -1, "timestamp": 1.5, "input_length": 20, "output_length": 7, "hash_ids": [1, 2]}`)
+	f.Add(
+		`{"chat_id": 5, "parent_chat_id": -1, "timestamp": 1.5, "input_length": 20, "output_length": 7, "hash_ids": [1, 2]}`)
 	f.Add("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n")
 	f.Add(`{"ts_us": 0, "session": "a", "keep": 0, "suffix": "hello you", "input_bytes": 9, "output": "fine"}`)
 	f.Add(`{"time": 12.5, "session": "u7", "blocks": ["x", 2], "block_tokens": 4, "input_tokens": 6}`)

@@ -124,8 +124,8 @@ func fits(pattern, rel string) bool {
 	return ok && err == nil
 }
 
-// relative returns the path inside the module: "." for its root, "" for what is
-// not of it.
+// relative returns the path inside the module: "." for its root, "" for a path
+// outside of it.
 func relative(importPath string) string {
 	if importPath == module {
 		return "."

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// nestedRule says for the nested modules whose folders fit pattern which packages
+// nestedRule says for the nested modules in folders that fit pattern which packages
 // of the project they may import, tests included, besides those of their own and
 // the public ones of the root's module.
 type nestedRule struct {
@@ -121,8 +121,8 @@ func imported(t *testing.T, dir string, nested []string) []string {
 	return all
 }
 
-// TestNestedModules holds every nested module to its rule, and its go.mod to what
-// the release and the root's importers rely on.
+// TestNestedModules holds every nested module to its rule, and its go.mod to the
+// form that the release and the root's importers rely on.
 func TestNestedModules(t *testing.T) {
 	all := modules(t)
 	root := readMod(t, "../..")

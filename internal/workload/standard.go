@@ -66,7 +66,7 @@ type LongConfig struct {
 }
 
 // Long returns the workload that c describes. Each question is a conversation of
-// its own whose system prompt is the document.
+// its own with the document as its system prompt.
 func Long(c LongConfig) *Workload {
 	c.Documents = cmp.Or(c.Documents, 200)
 	c.DocumentBytes = cmp.Or(c.DocumentBytes, 128<<10)

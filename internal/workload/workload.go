@@ -64,7 +64,7 @@ func (w *Workload) Reply(r Request) string {
 	return w.Conversations[r.Conversation].Messages[2*r.Turn+2].Content
 }
 
-// Last returns the last request of conversation c: the one whose messages begin
+// Last returns the last request of conversation c: its messages begin
 // with those of all its others.
 func (w *Workload) Last(c int) Request {
 	return Request{Conversation: c, Turn: w.Conversations[c].Turns() - 1}
