@@ -14,6 +14,8 @@ LIBZMQ    = ./kvindex/zmqsub ./config ./examples/gateway
 SYSTEMS   = linux/386 linux/arm linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 # The older of the two supported releases of Go.
 OLDER     = go1.25.14
+# Where the length of lines and the words of CONTRIBUTING.md are checked.
+STYLE     = bench tools internal/layout internal/workload internal/shareddata RELEASING.md
 JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
@@ -51,7 +53,7 @@ deps:
 
 tools:
 	@$(GO) -C tools build -o $(BIN)/ honnef.co/go/tools/cmd/staticcheck golang.org/x/vuln/cmd/govulncheck \
-	  golang.org/x/exp/cmd/apidiff ./apicheck ./licenses ./release ./vulncheck
+	  golang.org/x/exp/cmd/apidiff ./apicheck ./licenses ./release ./style ./vulncheck
 
 # What needs no long run: the static checks, other systems and the older Go, and what users fetch and build.
 check: deps tools
@@ -72,6 +74,7 @@ lint-all:
 	$(BIN)/licenses $(SHIPPED)
 	$(BIN)/apicheck -apidiff $(BIN)/apidiff -accepted tools/apicheck/accepted . $(filter contrib/%,$(NESTED))
 	$(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(SHIPPED)
+	$(BIN)/style $$(git ls-files $(STYLE) | grep -e '\.go$$' -e '\.md$$')
 	@tools/subjects.sh
 
 # Every module compiles, its tests too, for each of these systems; Caddy, which is large, for two of them. The unit

@@ -89,7 +89,7 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// TestUpToDate lists what a module links that needs what this one needs, and tells
+// TestUpToDate lists what a module links that needs what this one needs, and reports
 // when that has changed.
 func TestUpToDate(t *testing.T) {
 	root := t.TempDir()

@@ -35,7 +35,8 @@ var whose = "whose"
 var err = errors.New("the key whose value is missing")
 
 var x = "`+long+`"
-var y = "`+strings.Repeat("é", 110)+`"
+var y, z = "`+strings.Repeat("é", 50)+`", "`+strings.Repeat("é", 50)+`" // not
+var u, v = "`+strings.Repeat("é", 50)+`", "`+strings.Repeat("é", 49)+`"
 `)
 	page := write("b.md", "where\nnot\n\n    whose\n\n`whose` [x](whose) whose\n```sh\nwhose\n```\nWhose.\n")
 	var out strings.Builder
@@ -47,7 +48,7 @@ var y = "`+strings.Repeat("é", 110)+`"
 		"a.go:1: \"whose\": write of which",
 		"a.go:5: \"of what\": write of the",
 		"a.go:13: \"whose\": write of which",
-		"a.go:15: 130 characters, want at most 120",
+		"a.go:16: 124 characters, want at most 120",
 		"b.md:1: \"where not\": write if not",
 		"b.md:6: \"whose\": write of which",
 		"b.md:10: \"whose\": write of which",
