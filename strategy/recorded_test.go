@@ -36,7 +36,7 @@ var (
 )
 
 // occupancy is an lmcacheaware.Source.
-type occupancy struct{ r *rand.Rand }
+type occupancy struct{}
 
 func (o *occupancy) Free(targets []router.Target, dst []float64) {
 	for i := range targets {

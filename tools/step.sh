@@ -6,8 +6,8 @@ name=$1
 shift
 TIMEFORMAT='%R s, %U s + %S s of CPU'
 exec 3>&1 4>&2
-took=$({ time "$@" >&3 2>&4 || echo failed; } 2>&1)
-case $took in
-failed*) echo "== $name failed after ${took#failed?}"; exit 1 ;;
-*) echo "== $name: $took" ;;
-esac
+took=$({ time { "$@" >&3 2>&4; echo "$?"; }; } 2>&1)
+status=${took%%$'\n'*}
+took=${took#*$'\n'}
+[ "$status" = 0 ] || { echo "== $name failed after $took"; exit 1; }
+echo "== $name: $took"

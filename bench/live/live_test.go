@@ -143,7 +143,7 @@ func TestExplain(t *testing.T) {
 		detail              string
 	}{
 		{"a reset told late", 96, 0, []arrival{at(0, stored(0, 3)), at(1200, clear), at(1201, stored(0, 3))}, nil,
-			time.Time{}, causeReset, "told 200 ms after it was sent"},
+			time.Time{}, causeReset, "reported 200 ms after it was sent"},
 		{"a reset told in time", 96, 0, []arrival{at(0, stored(0, 3)), at(900, clear), at(1201, stored(0, 3))}, nil,
 			time.Time{}, causeGateway, "the events say 0"},
 		{"stored late", 32, 96, []arrival{at(0, stored(0, 1)), at(1010, stored(1, 1)), at(1020, stored(2, 1))}, nil,

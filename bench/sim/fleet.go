@@ -209,11 +209,7 @@ func (f *fleet) addGate(g int) error {
 		return fmt.Errorf("sim: %s: %w", f.cfg.Policy.Name, err)
 	}
 	jitter := rand.New(rand.NewPCG(f.cfg.Seed, uint64(g)+2000))
-	c := loadview.Config{Now: f.clock, Rand: jitter.Uint64}
-	if x, ok := s.(router.Forgetter); ok {
-		c.Trace.Forget = x.Forget
-	}
-	v, err := loadview.New(c)
+	v, err := loadview.New(loadview.Config{Now: f.clock, Rand: jitter.Uint64})
 	if err != nil {
 		return err
 	}

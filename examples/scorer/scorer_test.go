@@ -91,7 +91,7 @@ func TestMaxAge(t *testing.T) {
 		if n := r.stages[router.Canceled]; n != 0 {
 			t.Errorf("%d ended too early", n)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		late := p.Chosen(t.Context(), other, all[0]) // any call will do
 		late.Ended(router.Outcome{Stage: router.Finished})
 		if n := r.stages[router.Canceled]; n != 100 || p.open.Len() != 0 {

@@ -128,7 +128,7 @@ func (l *wordList) find(text string) []finding {
 
 var span = regexp.MustCompile("`[^`\n]*`|\\]\\([^)\n]*\\)|<[^>\n]*>")
 
-// optional is a word of a command line in an error text: "die REPLICA [tell]".
+// optional is an optional word of a command line in an error text.
 var optional = regexp.MustCompile(`\[[a-z]+\]`)
 
 // prose returns a page with its code blanked out: as many lines as before.
