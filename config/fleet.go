@@ -11,9 +11,6 @@ import (
 	"github.com/warmroute/router/loadview"
 )
 
-// rankHeader chooses among the data-parallel ranks behind one address (vLLM).
-const rankHeader = "X-Data-Parallel-Rank"
-
 // Target is the address of a replica. Target.Ref of a decision is a *Target, which must
 // not be changed.
 type Target struct {
