@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/internal/kvtest"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/strategy/cacheaware"
@@ -57,10 +59,12 @@ type made struct {
 	index *kvindex.Index
 }
 
-var recorded = []struct {
+type recording struct {
 	name string
 	make func(made) (router.Strategy, error)
-}{
+}
+
+var recorded = []recording{
 	{"cache_aware", func(m made) (router.Strategy, error) { return cacheaware.New(cacheaware.Config{Rand: m.rand}) }},
 	{"consistent_hash", func(m made) (router.Strategy, error) {
 		return consistenthash.New(consistenthash.Config{Rand: m.rand})
@@ -97,6 +101,15 @@ var recorded = []struct {
 	}},
 	{"random", func(m made) (router.Strategy, error) { return random.New(random.Config{Rand: m.rand}) }},
 	{"round_robin", func(m made) (router.Strategy, error) { return roundrobin.New(roundrobin.Config{}) }},
+}
+
+// TestAllAreRecorded names strategies of the library's list of which no decisions are recorded.
+func TestAllAreRecorded(t *testing.T) {
+	for name := range file.Strategies() {
+		if !slices.ContainsFunc(recorded, func(r recording) bool { return r.name == name }) {
+			t.Errorf("%s is not among those that are recorded", name)
+		}
+	}
 }
 
 // TestRecordedDecisions holds every strategy to the decisions and explanations, reason and order alike, that it made when

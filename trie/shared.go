@@ -1,13 +1,16 @@
 package trie
 
-import "github.com/warmroute/router/internal/prefix"
+import (
+	"github.com/warmroute/router/internal/prefix"
+	"github.com/warmroute/router/internal/scopekey"
+)
 
 // Shared returns the length of the longest beginning of text that at least n
 // recorded prompts in scope have, whoever holds them; 0 if there is none. n counts as
 // at most 1,024. What a forgotten target held counts until it is swept. The time that
 // it takes grows with n and with the nodes along text.
 func (t *Trie) Shared(scope, text string, n int) int {
-	scope = scopeKey(scope)
+	scope = scopekey.Of(scope)
 	c := counter{t: t, want: min(n, 1024)}
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -16,13 +16,13 @@
 package trie
 
 import (
-	"crypto/sha256"
 	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/warmroute/router/internal/idmemo"
 	"github.com/warmroute/router/internal/prefix"
+	"github.com/warmroute/router/internal/scopekey"
 )
 
 // Stats is the size of a Trie. What a forgotten target held counts until it is
@@ -108,7 +108,7 @@ func New(cfg Config) (*Trie, error) {
 func (t *Trie) Match(scope, text string, ids []string, cached []int) []int {
 	cached = sized(cached, len(ids))
 	clear(cached)
-	scope = scopeKey(scope)
+	scope = scopekey.Of(scope)
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if root := t.roots[scope]; root != 0 && len(ids) > 0 {
@@ -156,7 +156,7 @@ func (t *Trie) Insert(scope, text, id string) {
 	if text == "" || len(text) > t.cfg.MaxBytes {
 		return
 	}
-	scope = scopeKey(scope)
+	scope = scopekey.Of(scope)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.slotOf(id)
@@ -182,7 +182,7 @@ func (t *Trie) Insert(scope, text, id string) {
 // taken back as were made, the prompt is forgotten, and of its text what no other
 // prompt of id shares. It does nothing where there is none to take back.
 func (t *Trie) Remove(scope, text, id string) {
-	scope = scopeKey(scope)
+	scope = scopekey.Of(scope)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.ids[id]
@@ -251,15 +251,6 @@ func (t *Trie) Stats() Stats {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return Stats{Nodes: t.nodes.used - len(t.roots), Bytes: t.bytes, Prompts: t.prompts.used, Evicted: t.evict}
-}
-
-// scopeKey bounds what a scope costs.
-func scopeKey(scope string) string {
-	if len(scope) <= 256 {
-		return scope
-	}
-	h := sha256.Sum256([]byte(scope))
-	return "\x00#" + string(h[:]) // no key of router.Prompt.Scope begins so
 }
 
 func sized(s []int, n int) []int {

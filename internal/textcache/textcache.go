@@ -10,6 +10,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/forgetlog"
+	"github.com/warmroute/router/internal/scopekey"
 	"github.com/warmroute/router/trie"
 )
 
@@ -56,7 +57,7 @@ func WithDefaults(shared *trie.Trie, maxNodes, maxBytes *int) {
 
 // Key is what stands for a prompt in the trie.
 type Key struct {
-	scope, text string
+	scope, text string // scope as short as scopekey has it: it is hashed once a request
 	unit        router.Unit
 }
 
@@ -68,12 +69,12 @@ const TokenSize = int(unsafe.Sizeof(uint32(0)))
 // itself are allocated for.
 func KeyOf(p *router.Prompt) Key {
 	if p.Text != "" || len(p.Tokens) == 0 {
-		return Key{scope: p.Scope(), text: p.Text}
+		return Key{scope: scopekey.Of(p.Scope()), text: p.Text}
 	}
 	// No copy: the caller leaves Tokens alone until the request has ended, and
 	// the trie copies what it keeps. Their order of bytes is this machine's, which
 	// is as good as any inside one process.
-	return Key{scope: "\x00t" + p.Scope(), text: TokenBytes(p.Tokens), unit: router.Tokens} // no Scope begins so
+	return Key{scope: scopekey.Of("\x00t" + p.Scope()), text: TokenBytes(p.Tokens), unit: router.Tokens} // no Scope begins so
 }
 
 // TokenBytes returns the memory of tokens, without a copy, as the bytes that stand for them in a trie.

@@ -339,3 +339,20 @@ func TestAtOnce(t *testing.T) {
 		t.Errorf("%d requests made by hand are left over", n)
 	}
 }
+
+// A scope of any length is hashed once a request, when its key is made, and stays apart from others.
+func TestLongScope(t *testing.T) {
+	long := strings.Repeat("salt", 1<<18)
+	a, b := router.Prompt{Salt: long + "a", Text: "hello"}, router.Prompt{Salt: long + "b", Text: "hello"}
+	ids := router.Prompt{Salt: long + "a", Tokens: []uint32{1, 2, 3}}
+	for _, p := range []router.Prompt{a, ids} {
+		if k := KeyOf(&p); len(k.scope) > 256 {
+			t.Errorf("the key of a scope of %d bytes has %d", len(p.Scope()), len(k.scope))
+		}
+	}
+	c := newCache(t, trie.Config{})
+	c.record(decide(a, "x", false), sentNow)
+	if got := [3]int{c.cached(a, "x")[0], c.cached(b, "x")[0], c.cached(ids, "x")[0]}; got != [3]int{5, 0, 0} {
+		t.Errorf("cached %v", got)
+	}
+}
