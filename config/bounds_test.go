@@ -77,8 +77,10 @@ func TestHostile(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		designFile, routesFile, exampleText(f), "a=[[]]", "a.b.c=1\n[a.d]\n", "\"a\\u0000b\"=1\n", "routes=[{},1,[]]", "providers=[]\nroutes=1",
-		"[[routes]]\nmodel='*'\ntargets=[{provider='a',weight=nan}]\n[routes.pipeline]\nsession_ttl=1e300\n", "a='''\n[[[[[[[[[[[[[[[[[[[[['''",
+		designFile, routesFile, exampleText(f), "a=[[]]", "a.b.c=1\n[a.d]\n", "\"a\\u0000b\"=1\n", "routes=[{},1,[]]",
+		"providers=[]\nroutes=1",
+		"[[routes]]\nmodel='*'\ntargets=[{provider='a',weight=nan}]\n[routes.pipeline]\nsession_ttl=1e300\n",
+		"a='''\n[[[[[[[[[[[[[[[[[[[[['''",
 		"x=\"\"\"\"\"\"\"\"\n", "[[providers]]\nname='a'\nheaders_env={'a b'='c'}", "# \xff", "a=\"\\\"[\"\n",
 	} {
 		f.Add(s)
@@ -95,7 +97,8 @@ func FuzzParse(f *testing.F) {
 			}
 			lines := strings.Split(s, "\n")
 			for _, p := range ps {
-				if p.Message == "" || p.Line < 0 || p.Line > len(lines) || p.Line > 0 && (p.Column < 1 || p.Column > len(lines[p.Line-1])+1) {
+				if p.Message == "" || p.Line < 0 || p.Line > len(lines) || p.Line > 0 &&
+					(p.Column < 1 || p.Column > len(lines[p.Line-1])+1) {
 					t.Errorf("%q: %+v", s, p)
 				}
 			}

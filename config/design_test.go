@@ -43,12 +43,14 @@ func TestDesignFile(t *testing.T) {
 	want := &file.Provider{
 		Name: "vllm-1", Kind: "openai_compatible", APIBase: "http://localhost:8001", Ranks: 1,
 		KVEvents: &file.KVEvents{Endpoint: "tcp://vllm-1:5557", Topic: "kv-events", MaxBlocks: 1_000_000, StaleSecs: 30},
-		LMCache:  &file.LMCache{Endpoint: "http://vllm-1:8100/occupancy", Kind: "auto", RefreshSecs: 2, StaleSecs: 10, TimeoutSecs: 2, Watermark: 0.6},
+		LMCache: &file.LMCache{Endpoint: "http://vllm-1:8100/occupancy", Kind: "auto", RefreshSecs: 2, StaleSecs: 10,
+			TimeoutSecs: 2, Watermark: 0.6},
 	}
 	if d := cmp.Diff(want, &f.Providers[0]); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(file.MetricsScrape{Enabled: true, IntervalSecs: 5, TimeoutSecs: 2, Path: "/metrics"}, f.MetricsScrape); d != "" {
+	if d := cmp.Diff(file.MetricsScrape{Enabled: true, IntervalSecs: 5, TimeoutSecs: 2, Path: "/metrics"},
+		f.MetricsScrape); d != "" {
 		t.Error(d)
 	}
 	if !f.Egress.BlockLinkLocal || f.Egress.BlockLoopback || f.Egress.BlockPrivate {
@@ -155,7 +157,8 @@ func TestTargets(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	for rank, id := range []string{"dp/0", "dp/1", "dp/2"} {
-		if r := refs[id]; r == nil || r.Rank != rank || r.Header.Get("X-data-parallel-rank") != string(rune('0'+rank)) || r.Provider != "dp" {
+		if r := refs[id]; r == nil || r.Rank != rank || r.Header.Get("X-data-parallel-rank") != string(rune('0'+rank)) ||
+			r.Provider != "dp" {
 			t.Errorf("%s: %+v", id, r)
 		}
 	}
@@ -168,7 +171,8 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	want := map[string][2]string{
-		"dp/0": {"tcp://dp:5557", "tcp://dp:6557"}, "dp/1": {"tcp://dp:5558", "tcp://dp:6558"}, "dp/2": {"tcp://dp:5559", "tcp://dp:6559"},
+		"dp/0": {"tcp://dp:5557", "tcp://dp:6557"}, "dp/1": {"tcp://dp:5558", "tcp://dp:6558"},
+		"dp/2": {"tcp://dp:5559", "tcp://dp:6559"},
 	}
 	if d := cmp.Diff(want, ends); d != "" {
 		t.Error(d)
@@ -176,7 +180,8 @@ func TestTargets(t *testing.T) {
 	o.Subscribe = func(Subscription) (Runner, error) { return idle{}, nil }
 	shared := mustBuild(t, strings.Replace(routesFile, "tcp://dp:5557\"", "tcp://dp:5557\"\nshared = true", 1), o)
 	for sub := range shared.now.Load().subs {
-		if d := cmp.Diff([]string{"dp/0", "dp/1", "dp/2"}, sub.targets()); d != "" || sub.id != "dp" || sub.endpoint != "tcp://dp:5557" {
+		if d := cmp.Diff([]string{"dp/0", "dp/1", "dp/2"}, sub.targets()); d != "" || sub.id != "dp" ||
+			sub.endpoint != "tcp://dp:5557" {
 			t.Errorf("%+v: %s", sub, d)
 		}
 	}

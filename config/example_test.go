@@ -38,11 +38,12 @@ model = "meta-llama/Llama-3.1-8B-Instruct"
 		fmt.Println("404")
 		return
 	}
-	err = m.Router.Do(context.Background(), m.Prompt(router.Prompt{Text: "hello"}), func(_ context.Context, l *router.Lease) (router.Outcome, error) {
-		t := l.Decision().Target
-		fmt.Println(t.ID, t.Ref.(*config.Target).Base, m.Rewrite(t))
-		return router.Outcome{Status: 200}, nil
-	})
+	err = m.Router.Do(context.Background(), m.Prompt(router.Prompt{Text: "hello"}),
+		func(_ context.Context, l *router.Lease) (router.Outcome, error) {
+			t := l.Decision().Target
+			fmt.Println(t.ID, t.Ref.(*config.Target).Base, m.Rewrite(t))
+			return router.Outcome{Status: 200}, nil
+		})
 	fmt.Println(err)
 	// Output:
 	// vllm-1 http://vllm-1:8000 meta-llama/Llama-3.1-8B-Instruct

@@ -83,13 +83,15 @@ func (f *fleet) file(events bool, use ...int) string {
 		r := f.replicas[i]
 		fmt.Fprintf(&b, "[[providers]]\nname = \"r%d\"\napi_base = \"%s/v1\"\n", i, r.URL)
 		if events {
-			fmt.Fprintf(&b, "[providers.kv_events]\nendpoint = %q\nreplay_endpoint = %q\ntopic = \"kv\"\n", r.Events().Endpoint(), r.Events().ReplayEndpoint())
+			fmt.Fprintf(&b, "[providers.kv_events]\nendpoint = %q\nreplay_endpoint = %q\ntopic = \"kv\"\n",
+				r.Events().Endpoint(), r.Events().ReplayEndpoint())
 		}
 		fmt.Fprintf(&b, "[providers.lmcache]\nendpoint = \"%s/occupancy\"\nrefresh_secs = 0.1\ntimeout_secs = 0.3\nstale_secs = 1\n", f.caches[i].URL)
 		targets += fmt.Sprintf("{ provider = \"r%d\", model = \"engine-name\" }, ", i)
 	}
 	for _, s := range []string{"cache_aware", "pipeline", "precise_cache_aware", "lmcache_aware"} {
-		fmt.Fprintf(&b, "[[routes]]\nmodel = %q\nstrategy = %q\ntargets = [%s]\n[routes.failover]\nattempts = 3\n", s+"-model", s, targets)
+		fmt.Fprintf(&b, "[[routes]]\nmodel = %q\nstrategy = %q\ntargets = [%s]\n[routes.failover]\nattempts = 3\n",
+			s+"-model", s, targets)
 	}
 	return b.String()
 }
@@ -112,28 +114,30 @@ func ask(g *config.Gateway, strategy string, seed, n int) (router.Decision, int,
 			} `json:"prompt_tokens_details"`
 		}
 	}
-	err := m.Router.Do(context.Background(), m.Prompt(router.Prompt{Tokens: tokens}), func(ctx context.Context, l *router.Lease) (router.Outcome, error) {
-		d = l.Decision()
-		body, err := json.Marshal(map[string]any{"model": m.Rewrite(d.Target), "prompt": tokens, "max_tokens": 2})
-		if err != nil {
-			return router.Outcome{}, err
-		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.Target.Ref.(*config.Target).Base.String()+"/v1/completions", bytes.NewReader(body))
-		if err != nil {
-			return router.Outcome{}, err
-		}
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return router.Outcome{}, err
-		}
-		defer func() { _ = resp.Body.Close() }()
-		if resp.StatusCode >= 400 {
-			return router.Outcome{Status: resp.StatusCode}, &router.StatusError{Status: resp.StatusCode}
-		}
-		err = json.NewDecoder(resp.Body).Decode(&usage)
-		return router.Outcome{Status: resp.StatusCode, CachedTokens: usage.Usage.Details.Cached}, err
-	})
+	err := m.Router.Do(context.Background(), m.Prompt(router.Prompt{Tokens: tokens}),
+		func(ctx context.Context, l *router.Lease) (router.Outcome, error) {
+			d = l.Decision()
+			body, err := json.Marshal(map[string]any{"model": m.Rewrite(d.Target), "prompt": tokens, "max_tokens": 2})
+			if err != nil {
+				return router.Outcome{}, err
+			}
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+				d.Target.Ref.(*config.Target).Base.String()+"/v1/completions", bytes.NewReader(body))
+			if err != nil {
+				return router.Outcome{}, err
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return router.Outcome{}, err
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if resp.StatusCode >= 400 {
+				return router.Outcome{Status: resp.StatusCode}, &router.StatusError{Status: resp.StatusCode}
+			}
+			err = json.NewDecoder(resp.Body).Decode(&usage)
+			return router.Outcome{Status: resp.StatusCode, CachedTokens: usage.Usage.Details.Cached}, err
+		})
 	return d, usage.Usage.Details.Cached, err
 }
 
@@ -204,7 +208,8 @@ func TestFourRoutes(t *testing.T) {
 	}
 	eventually(t, "the events tell of the prompt", func() bool {
 		d, cached, err := ask(g, "precise_cache_aware", seed, 320)
-		return err == nil && d.Target.ID == sent.Target.ID && d.Reason == router.ReasonWarm && d.Cached == 304 && cached == 304
+		return err == nil && d.Target.ID == sent.Target.ID && d.Reason == router.ReasonWarm && d.Cached == 304 &&
+			cached == 304
 	})
 	// The LMCaches:
 	room := func(id string) func() bool {
@@ -259,7 +264,8 @@ func TestFourRoutes(t *testing.T) {
 	}
 	reload(g, f.file(false, 0, 1, 2))
 	seed++
-	if d, _, err := ask(g, "precise_cache_aware", seed, 100); err != nil || d.Reason != precisecacheaware.ReasonUntrustedLeastLoad {
+	if d, _, err := ask(g, "precise_cache_aware", seed, 100); err != nil ||
+		d.Reason != precisecacheaware.ReasonUntrustedLeastLoad {
 		t.Errorf("without events: %q, %v", d.Reason, err)
 	}
 	reload(g, f.file(true, 0, 1, 2))

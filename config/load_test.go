@@ -38,10 +38,12 @@ func TestReloadUnderLoad(t *testing.T) {
 			targets = append(targets, fmt.Sprintf(`{ provider = "r%d", weight = %d }`, i, 1+turn%2))
 		}
 		strategy := []string{"cache_aware", "least_work", "pipeline", "round_robin"}[turn/2%4]
-		fmt.Fprintf(&b, "[[routes]]\nmodel = \"m\"\naliases = [%q]\nstrategy = %q\ntargets = [%s]\n", fmt.Sprint("alias-", turn%2), strategy, strings.Join(targets, ", "))
+		fmt.Fprintf(&b, "[[routes]]\nmodel = \"m\"\naliases = [%q]\nstrategy = %q\ntargets = [%s]\n",
+			fmt.Sprint("alias-", turn%2), strategy, strings.Join(targets, ", "))
 		fmt.Fprintf(&b, "[routes.failover]\nattempts = %d\n", 2+turn%2)
 		if turn%3 > 0 { // what it serves is left to the other pattern in between
-			fmt.Fprintf(&b, "[[routes]]\nmodel = \"alias-*\"\nstrategy = \"least_load\"\ntargets = [%s]\n", targets[len(targets)-1])
+			fmt.Fprintf(&b, "[[routes]]\nmodel = \"alias-*\"\nstrategy = \"least_load\"\ntargets = [%s]\n",
+				targets[len(targets)-1])
 		}
 		fmt.Fprintf(&b, "[[routes]]\nmodel = \"*\"\nstrategy = \"least_load\"\ntargets = [%s]\n", targets[0])
 		return b.String()
@@ -75,21 +77,23 @@ func TestReloadUnderLoad(t *testing.T) {
 				if len(text) > 4096 {
 					text = text[:20]
 				}
-				err := m.Router.Do(ctx, m.Prompt(router.Prompt{Text: text, Session: fmt.Sprint(c)}), func(ctx context.Context, l *router.Lease) (router.Outcome, error) {
-					ref := l.Decision().Target.Ref.(*Target)
-					req, err := http.NewRequestWithContext(ctx, http.MethodPost, ref.Base.String()+"/v1/completions", strings.NewReader(m.Rewrite(l.Decision().Target)))
-					if err != nil {
-						return router.Outcome{}, err
-					}
-					resp, err := client.Do(req)
-					if err != nil {
-						return router.Outcome{}, err
-					}
-					defer func() { _ = resp.Body.Close() }()
-					l.FirstToken()
-					_, err = io.Copy(io.Discard, resp.Body)
-					return router.Outcome{Status: resp.StatusCode}, err
-				})
+				err := m.Router.Do(ctx, m.Prompt(router.Prompt{Text: text, Session: fmt.Sprint(c)}),
+					func(ctx context.Context, l *router.Lease) (router.Outcome, error) {
+						ref := l.Decision().Target.Ref.(*Target)
+						req, err := http.NewRequestWithContext(ctx, http.MethodPost, ref.Base.String()+"/v1/completions",
+							strings.NewReader(m.Rewrite(l.Decision().Target)))
+						if err != nil {
+							return router.Outcome{}, err
+						}
+						resp, err := client.Do(req)
+						if err != nil {
+							return router.Outcome{}, err
+						}
+						defer func() { _ = resp.Body.Close() }()
+						l.FirstToken()
+						_, err = io.Copy(io.Discard, resp.Body)
+						return router.Outcome{Status: resp.StatusCode}, err
+					})
 				if err != nil {
 					t.Errorf("request %d: %v", n, err)
 					return

@@ -56,7 +56,8 @@ func TestReloadKeepsWhatIsLearned(t *testing.T) {
 		{"cache_aware", "", "[routes.cache_aware]\nthreshold = 0.9\n", false},
 		{"least_work", "", "[routes.least_work]\nmiss_weight = 7\n", false},
 		{"pipeline", "", "[routes.pipeline]\naffinity_weight = 3\n", false},
-		{"precise_cache_aware", "[routes.precise_cache_aware]\nfallback = \"text\"\n", "[routes.precise_cache_aware]\nfallback = \"text\"\nheld_share = 0.2\n", false},
+		{"precise_cache_aware", "[routes.precise_cache_aware]\nfallback = \"text\"\n",
+			"[routes.precise_cache_aware]\nfallback = \"text\"\nheld_share = 0.2\n", false},
 	} {
 		g := mustBuild(t, fileOf(c.strategy, c.before, "a", "b", "c"), options())
 		was := g.Strategy("m")
@@ -192,7 +193,8 @@ func TestReloadOfTheFleet(t *testing.T) {
 		}
 		// A file that is denied changes nothing.
 		before := g.File()
-		if _, err := Parse([]byte(strings.Replace(file("[egress]\nblock_private = true\n", ""), "http://a", "http://10.0.0.1", 1)), o); err == nil {
+		if _, err := Parse([]byte(strings.Replace(file("[egress]\nblock_private = true\n", ""), "http://a",
+			"http://10.0.0.1", 1)), o); err == nil {
 			t.Error("a denied address is taken")
 		}
 		if g.File() != before {
@@ -228,7 +230,8 @@ func TestReloadFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(fileOf("round_robbin", "", "a", "b"))
-	if err := g.ReloadFile(path); err == nil || !strings.Contains(err.Error(), `did you mean "round_robin"?`) || !strings.Contains(err.Error(), path+":9:12") {
+	if err := g.ReloadFile(path); err == nil || !strings.Contains(err.Error(), `did you mean "round_robin"?`) ||
+		!strings.Contains(err.Error(), path+":9:12") {
 		t.Errorf("%v", err)
 	}
 	if len(inFlight(g)) != 1 || serve(t, g, "m", promptOf("x")) != "a" || g.File() != f {

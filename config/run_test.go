@@ -92,9 +92,10 @@ func tokens(n int, seed uint32) []uint32 {
 // Subscriptions come and go with the file, and the blocks that they reported with them.
 func TestSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &engines{running: make(map[string]int), fail: map[string]bool{"tcp://bad:5557": true}, holds: map[string][]uint32{
-			"tcp://a:5557": tokens(64, 1), "tcp://b:5558": tokens(64, 2),
-		}}
+		e := &engines{running: make(map[string]int), fail: map[string]bool{"tcp://bad:5557": true},
+			holds: map[string][]uint32{
+				"tcp://a:5557": tokens(64, 1), "tcp://b:5558": tokens(64, 2),
+			}}
 		o := options()
 		o.Subscribe = e.subscribe
 		file := func(parts ...string) string {
@@ -103,7 +104,8 @@ func TestSubscriptions(t *testing.T) {
 				name, end, _ := strings.Cut(p, "=")
 				ranks := 1 + strings.Count(name, "+")
 				name = strings.TrimRight(name, "+")
-				s += fmt.Sprintf("[[providers]]\nname=%q\napi_base='http://%s'\nranks=%d\n[providers.kv_events]\nendpoint=%q\n", name, name, ranks, end)
+				s += fmt.Sprintf("[[providers]]\nname=%q\napi_base='http://%s'\nranks=%d\n[providers.kv_events]\nendpoint=%q\n",
+					name, name, ranks, end)
 				targets += fmt.Sprintf("{provider=%q},", name)
 			}
 			return s + "[[routes]]\nmodel='m'\nstrategy='precise_cache_aware'\ntargets=[" + targets + "]\n"
@@ -135,7 +137,8 @@ func TestSubscriptions(t *testing.T) {
 		index := g.Index()
 		reload(t, g, file("a=tcp://elsewhere:5557", "c=tcp://c:5557", "b+=tcp://b:5557"))
 		synctest.Wait()
-		if d := cmp.Diff([]string{"tcp://b:5557", "tcp://b:5558", "tcp://c:5557", "tcp://elsewhere:5557"}, e.live()); d != "" {
+		if d := cmp.Diff([]string{"tcp://b:5557", "tcp://b:5558", "tcp://c:5557", "tcp://elsewhere:5557"},
+			e.live()); d != "" {
 			t.Error(d)
 		}
 		if got := at(2); got != "b/1 48" || g.Index() != index {
@@ -238,7 +241,8 @@ targets = [{ provider = "a" }, { provider = "b" }, { provider = "c" }]
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	for path, want := range map[string][2]string{"/a/m": {"Bearer sk-1", ""}, "/a/h": {"Bearer sk-1", ""}, "/full": {"", "lm"}, "/free": {"", ""}} {
+	for path, want := range map[string][2]string{"/a/m": {"Bearer sk-1", ""}, "/a/h": {"Bearer sk-1", ""},
+		"/full": {"", "lm"}, "/free": {"", ""}} {
 		if h := asked[path]; h.Get("Authorization") != want[0] || h.Get("X-LM") != want[1] {
 			t.Errorf("%s was asked with %v; all: %v", path, h, slices.Collect(maps.Keys(asked)))
 		}

@@ -58,11 +58,12 @@ endpoint = "http://full:8100/occupancy"
 			"providers[1]: no route has this provider",
 			"routes[0].strategy: no provider of this route has lmcache, so lmcache_aware always takes the least load",
 		}},
-		"nobody reads": {route("cache_aware", "full") + route("least_work", "plain") + "[routes.pipeline]\n", options(), []string{
-			"providers[1].kv_events: is not followed: no route of this provider has a strategy that reads KV events",
-			"providers[1].lmcache: is not polled: no route of this provider has a strategy that reads occupancies",
-			"routes[1].pipeline: is not used: the strategy of this route is least_work",
-		}},
+		"nobody reads": {route("cache_aware", "full") + route("least_work", "plain") + "[routes.pipeline]\n", options(),
+			[]string{
+				"providers[1].kv_events: is not followed: no route of this provider has a strategy that reads KV events",
+				"providers[1].lmcache: is not polled: no route of this provider has a strategy that reads occupancies",
+				"routes[1].pipeline: is not used: the strategy of this route is least_work",
+			}},
 	} {
 		text := providers + strings.Replace(c.text, "'m'", "'m0'", 1)
 		f := mustParse(t, text, c.o)

@@ -18,7 +18,8 @@ func TestEffective(t *testing.T) {
 		if d := cmp.Diff(out, again.Effective()); d != "" {
 			t.Error(d)
 		}
-		if !reflect.DeepEqual(f.Providers, again.Providers) || !Same(f.Egress, again.Egress) || !Same(f.Health, again.Health) ||
+		if !reflect.DeepEqual(f.Providers, again.Providers) || !Same(f.Egress, again.Egress) ||
+			!Same(f.Health, again.Health) ||
 			f.MetricsScrape != again.MetricsScrape || f.HealthProbe != again.HealthProbe || len(f.Routes) != len(again.Routes) {
 			t.Errorf("what was written is another file:\n%s", out)
 		}
@@ -29,7 +30,8 @@ func TestEffective(t *testing.T) {
 					t.Errorf("route %d has another %s:\n%s", i, name, out)
 				}
 			}
-			if !Same(r.Failover, a.Failover) || !reflect.DeepEqual(r.Targets, a.Targets) || !reflect.DeepEqual(r.TokenSource, a.TokenSource) ||
+			if !Same(r.Failover, a.Failover) || !reflect.DeepEqual(r.Targets, a.Targets) ||
+				!reflect.DeepEqual(r.TokenSource, a.TokenSource) ||
 				len(r.Settings) != len(a.Settings) || r.Model != a.Model || r.Strategy != a.Strategy {
 				t.Errorf("route %d is another one:\n%s", i, out)
 			}
@@ -40,7 +42,8 @@ func TestEffective(t *testing.T) {
 	}
 	out := mustParse(t, whole, options()).Effective()
 	for _, want := range []string{
-		"stale_secs = 30.0", "[routes.cache_aware]\nthreshold = 0.5", "attempts = 3", "refresh_secs = 2.0", "block_link_local = true",
+		"stale_secs = 30.0", "[routes.cache_aware]\nthreshold = 0.5", "attempts = 3", "refresh_secs = 2.0",
+		"block_link_local = true",
 		"cool_base = '5s'", "headers_env = {X-Team = 'TEAM'}", "aliases = []", "load_factor = inf",
 	} {
 		if !strings.Contains(out, want) {
@@ -101,7 +104,8 @@ func TestEverySetting(t *testing.T) {
 	special := map[string]string{
 		"precise_cache_aware.fallback": `"text"`, "lmcache_aware.max_nodes": "0", "lmcache_aware.max_bytes": "0",
 	}
-	left := map[string]bool{"Trie": true, "Sessions": true, "Index": true, "Source": true, "Rand": true, "Now": true, "Trace": true,
+	left := map[string]bool{"Trie": true, "Sessions": true, "Index": true, "Source": true, "Rand": true, "Now": true,
+		"Trace":   true,
 		"Scorers": true, "Filters": true, "Selector": true, "Mismatch": true, "FallbackStrategy": true}
 	for name, m := range Strategies() {
 		typ := reflect.TypeOf(m.Config()).Elem()
@@ -132,7 +136,8 @@ func TestEverySetting(t *testing.T) {
 			if s := special[name+"."+key]; s != "" {
 				value = s
 			}
-			text := "[[providers]]\nname='a'\napi_base='http://a'\n[[routes]]\nmodel='m'\nstrategy='" + name + "'\ntargets=[{provider='a'}]\n[routes." + name + "]\n" + key + " = " + value + "\n"
+			text := "[[providers]]\nname='a'\napi_base='http://a'\n[[routes]]\nmodel='m'\nstrategy='" + name +
+				"'\ntargets=[{provider='a'}]\n[routes." + name + "]\n" + key + " = " + value + "\n"
 			f, err := Parse("", []byte(text), options())
 			if err != nil {
 				t.Errorf("%s.%s: %v", name, key, err)
@@ -152,7 +157,8 @@ func TestEverySetting(t *testing.T) {
 
 func TestSnake(t *testing.T) {
 	for in, want := range map[string]string{
-		"Threshold": "threshold", "MaxNodes": "max_nodes", "SessionTTL": "session_ttl", "TTLMax": "ttl_max", "URL": "url", "KVEvents2Go": "kv_events2_go",
+		"Threshold": "threshold", "MaxNodes": "max_nodes", "SessionTTL": "session_ttl", "TTLMax": "ttl_max", "URL": "url",
+		"KVEvents2Go": "kv_events2_go",
 	} {
 		if got := snake(in); got != want {
 			t.Errorf("%s: %s", in, got)

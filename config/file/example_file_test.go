@@ -41,10 +41,13 @@ func TestExampleFile(t *testing.T) {
 	}
 	providers, routes := elem(child("", "providers"), 0), elem(child("", "routes"), 0)
 	for path, typ := range map[string]reflect.Type{
-		"": reflect.TypeFor[File](), child("", "egress"): reflect.TypeFor[Egress](), child("", "metrics_scrape"): reflect.TypeFor[MetricsScrape](),
-		child("", "health_probe"): reflect.TypeFor[HealthProbe](), child("", "health"): reflect.TypeOf(f.Health),
-		providers: reflect.TypeFor[Provider](), child(providers, "kv_events"): reflect.TypeFor[KVEvents](), child(providers, "lmcache"): reflect.TypeFor[LMCache](),
-		elem(child(routes, "targets"), 0): reflect.TypeFor[RouteTarget](), child(routes, "failover"): reflect.TypeOf(f.Routes[0].Failover),
+		"": reflect.TypeFor[File](), child("", "egress"): reflect.TypeFor[Egress](),
+		child("", "metrics_scrape"): reflect.TypeFor[MetricsScrape](),
+		child("", "health_probe"):   reflect.TypeFor[HealthProbe](), child("", "health"): reflect.TypeOf(f.Health),
+		providers: reflect.TypeFor[Provider](), child(providers, "kv_events"): reflect.TypeFor[KVEvents](),
+		child(providers, "lmcache"):                         reflect.TypeFor[LMCache](),
+		elem(child(routes, "targets"), 0):                   reflect.TypeFor[RouteTarget](),
+		child(routes, "failover"):                           reflect.TypeOf(f.Routes[0].Failover),
 		child(elem(child("", "routes"), 1), "token_source"): reflect.TypeFor[TokenSource](),
 	} {
 		if keys := missing(path, typ); len(keys) > 0 {
@@ -99,8 +102,10 @@ func TestExampleFile(t *testing.T) {
 		if r.Strategy == "lmcache_aware" || r.Strategy == "precise_cache_aware" { // shown with more than the defaults
 			continue
 		}
-		want := mustParse(t, "[[providers]]\nname='a'\napi_base='http://a'\n[[routes]]\nmodel='m'\nstrategy='"+r.Strategy+"'\ntargets=[{provider='a'}]\n", options())
-		if !Same(want.Routes[0].Settings[r.Strategy], r.Settings[r.Strategy]) || len(r.Settings) != len(want.Routes[0].Settings) {
+		want := mustParse(t, "[[providers]]\nname='a'\napi_base='http://a'\n"+
+			"[[routes]]\nmodel='m'\nstrategy='"+r.Strategy+"'\ntargets=[{provider='a'}]\n", options())
+		if !Same(want.Routes[0].Settings[r.Strategy], r.Settings[r.Strategy]) ||
+			len(r.Settings) != len(want.Routes[0].Settings) {
 			t.Errorf("%s: the defaults are\n%s", r.Strategy, want.Effective())
 		}
 	}

@@ -144,7 +144,8 @@ func ExampleSame() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(file.Same(a.Health, b.Health), file.Same(a.Routes[0].Settings["cache_aware"], b.Routes[0].Settings["cache_aware"]))
+	fmt.Println(file.Same(a.Health, b.Health),
+		file.Same(a.Routes[0].Settings["cache_aware"], b.Routes[0].Settings["cache_aware"]))
 	_, err = file.Read(dir)
 	fmt.Println(err != nil)
 	// Output:

@@ -75,13 +75,15 @@ func TestSecretInPlaceOfAName(t *testing.T) {
 
 // Each Problem has its file, place, key, value and what is allowed.
 func TestProblems(t *testing.T) {
-	_, err := Parse("f.toml", []byte(strings.Replace(whole, "weight = 0.25", "weight = -1, wight = 2", 1)+"prefix_bytes = -1\n"), options())
+	_, err := Parse("f.toml", []byte(strings.Replace(whole, "weight = 0.25", "weight = -1, wight = 2",
+		1)+"prefix_bytes = -1\n"), options())
 	bad, ok := err.(*Error)
 	if !ok || len(bad.Problems) != 3 {
 		t.Fatalf("%v", err)
 	}
 	for i, want := range []Problem{
-		{File: "f.toml", Key: "routes[0].targets[0].weight", Value: -1.0, Allowed: "above 0, and to send nothing to a provider leave it out"},
+		{File: "f.toml", Key: "routes[0].targets[0].weight", Value: -1.0,
+			Allowed: "above 0, and to send nothing to a provider leave it out"},
 		{File: "f.toml", Key: "routes[0].targets[0].wight"},
 		{File: "f.toml", Key: "routes[1].consistent_hash.prefix_bytes", Value: -1, Allowed: "at least 1"},
 	} {

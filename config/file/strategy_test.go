@@ -97,7 +97,8 @@ func TestEveryStrategyIsEverywhere(t *testing.T) {
 				t.Errorf("%s: %s does not have %s", name, path, want)
 			}
 		}
-		if examples, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*example_test.go")); err != nil || len(examples) == 0 {
+		if examples, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*example_test.go")); err != nil ||
+			len(examples) == 0 {
 			t.Errorf("%s has no example", name)
 		}
 	}

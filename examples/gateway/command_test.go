@@ -119,20 +119,25 @@ func TestCheck(t *testing.T) {
 	}{
 		{"a good file", []string{"-config", good, "-check"}, 0, "attempts = 3\n", nil},
 		{"two dashes", []string{"--config", good, "--check"}, 0, "strategy = 'round_robin'\n", nil},
-		{"warnings", []string{"-config", warned, "-check"}, 0, "lmcache_aware", []string{warned + ":6:1: warning: routes[0].strategy: no provider"}},
-		{"warnings, strict", []string{"-config", warned, "-check", "-strict"}, 2, "", []string{warned + ":6:1: warning: ", "-strict"}},
+		{"warnings", []string{"-config", warned, "-check"}, 0, "lmcache_aware",
+			[]string{warned + ":6:1: warning: routes[0].strategy: no provider"}},
+		{"warnings, strict", []string{"-config", warned, "-check", "-strict"}, 2, "",
+			[]string{warned + ":6:1: warning: ", "-strict"}},
 		{"good, strict", []string{"-config", good, "-check", "-strict"}, 0, "round_robin", nil},
 		{"a bad file", []string{"-config", bad, "-check"}, 2, "", []string{
-			bad + ":3:12: providers[0].api_base: ", bad + ":6:1: routes[0].strategi: ", "did you mean \"strategy\"?", bad + ":7:",
+			bad + ":3:12: providers[0].api_base: ", bad + ":6:1: routes[0].strategi: ", "did you mean \"strategy\"?",
+			bad + ":7:",
 		}},
 		{"a bad file without -check", []string{"-config", bad}, 2, "", []string{bad + ":3:12: "}},
 		{"no file", []string{"-config", missing, "-check"}, 1, "", []string{missing}},
 		{"flags", []string{"-target", "http://a:1=2", "-attempts", "7", "-check"}, 0, "attempts = 7\n", nil},
-		{"bad flags", []string{"-target", "http://169.254.169.254", "-check"}, 2, "", []string{"providers[0].api_base: ", "link-local"}},
+		{"bad flags", []string{"-target", "http://169.254.169.254", "-check"}, 2, "",
+			[]string{"providers[0].api_base: ", "link-local"}},
 		{"no flags", []string{"-check"}, 2, "", []string{"-target", "-config"}},
 		{"unknown flag", []string{"-unknown"}, 2, "", []string{"-unknown"}},
 		{"both", []string{"-config", good, "-strategy", "random"}, 2, "", []string{"-strategy"}},
-		{"a port that is taken", []string{"-config", good, "-listen", strings.TrimPrefix(busy, "http://")}, 1, "", []string{"address already in use"}},
+		{"a port that is taken", []string{"-config", good, "-listen", strings.TrimPrefix(busy, "http://")}, 1, "",
+			[]string{"address already in use"}},
 		{"help", []string{"-h"}, 0, "", []string{"-config FILE"}},
 		{"bad limits", []string{"-config", good, "-listen", free, "-max-body", "-1"}, 2, "", []string{"MaxBody"}},
 	} {
@@ -157,7 +162,8 @@ func TestCheck(t *testing.T) {
 	if err := run(t.Context(), []string{"-config", good, "-check"}, &first, &stderr); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(t.Context(), []string{"-config", file("printed.toml", first.String()), "-check"}, &again, &stderr); err != nil {
+	if err := run(t.Context(), []string{"-config", file("printed.toml", first.String()), "-check"}, &again,
+		&stderr); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(first.String(), again.String()); d != "" {
@@ -168,9 +174,11 @@ func TestCheck(t *testing.T) {
 // TestFlagsAsAFile: every flag reaches the file that stands for the flags.
 func TestFlagsAsAFile(t *testing.T) {
 	f := fleetFlags{
-		strategy: precisecacheaware.Name, topic: "kv\"\\\n\u00e9", tokens: file.TokensFromTokenize, tokenizeTimeout: 250 * time.Millisecond,
-		targets: targets{{"http://a:1/x", 2.5}, {"http://b:1/7", 1}}, events: kvEvents{{"tcp://a:2", "tcp://a:3"}, {"tcp://b:2", ""}},
-		scrape: 1500 * time.Millisecond, probe: time.Minute,
+		strategy: precisecacheaware.Name, topic: "kv\"\\\n\u00e9", tokens: file.TokensFromTokenize,
+		tokenizeTimeout: 250 * time.Millisecond,
+		targets:         targets{{"http://a:1/x", 2.5}, {"http://b:1/7", 1}},
+		events:          kvEvents{{"tcp://a:2", "tcp://a:3"}, {"tcp://b:2", ""}},
+		scrape:          1500 * time.Millisecond, probe: time.Minute,
 		failover: router.Options{Attempts: 5, FailOpen: true, Backoff: -1, MaxBackoff: time.Second, MaxRetryAfter: -1},
 	}
 	o := newService(discard).options()
@@ -184,8 +192,10 @@ func TestFlagsAsAFile(t *testing.T) {
 		{got.HealthProbe.Enabled, true}, {got.HealthProbe.IntervalSecs, 60.0},
 		{got.Providers[0].Name, "http://a:1/x"}, {got.Providers[0].APIBase, "http://a:1/x"},
 		{got.Providers[1].Name, "http://b:1/7/"}, {got.Providers[1].APIBase, "http://b:1/7"},
-		{*got.Providers[0].KVEvents, file.KVEvents{Endpoint: "tcp://a:2", ReplayEndpoint: "tcp://a:3", Topic: f.topic, MaxBlocks: 1_000_000, StaleSecs: 30}},
-		{*got.Providers[1].KVEvents, file.KVEvents{Endpoint: "tcp://b:2", Topic: f.topic, MaxBlocks: 1_000_000, StaleSecs: 30}},
+		{*got.Providers[0].KVEvents, file.KVEvents{Endpoint: "tcp://a:2", ReplayEndpoint: "tcp://a:3", Topic: f.topic,
+			MaxBlocks: 1_000_000, StaleSecs: 30}},
+		{*got.Providers[1].KVEvents, file.KVEvents{Endpoint: "tcp://b:2", Topic: f.topic, MaxBlocks: 1_000_000,
+			StaleSecs: 30}},
 		{r.Model, "*"}, {r.Strategy, f.strategy}, {r.Failover, f.failover},
 		{r.Targets, []file.RouteTarget{{Provider: "http://a:1/x", Weight: 2.5}, {Provider: "http://b:1/7/", Weight: 1}}},
 		{r.TokenSource.Kind, file.TokensFromTokenize}, {r.TokenSource.TimeoutSecs, 0.25},
@@ -195,11 +205,13 @@ func TestFlagsAsAFile(t *testing.T) {
 			t.Errorf("-want +got:\n%s", d)
 		}
 	}
-	f = fleetFlags{strategy: leastwork.Name, targets: f.targets, leastWork: leastwork.Config{MissWeight: 7, ContextWeight: 0.5, Agree: 0.1}}
+	f = fleetFlags{strategy: leastwork.Name, targets: f.targets,
+		leastWork: leastwork.Config{MissWeight: 7, ContextWeight: 0.5, Agree: 0.1}}
 	if got, err = config.Parse([]byte(f.file()), o); err != nil {
 		t.Fatal(err)
 	}
-	if c := got.Routes[0].Settings[leastwork.Name].(*leastwork.Config); c.MissWeight != 7 || c.ContextWeight != 0.5 || c.Agree != 0.1 {
+	if c := got.Routes[0].Settings[leastwork.Name].(*leastwork.Config); c.MissWeight != 7 || c.ContextWeight != 0.5 ||
+		c.Agree != 0.1 {
 		t.Errorf("%+v", c)
 	}
 	if got.MetricsScrape.Enabled || got.HealthProbe.Enabled || got.Routes[0].TokenSource != nil || len(got.Warnings) > 0 {
@@ -215,11 +227,13 @@ func TestFleetFlags(t *testing.T) {
 		t.Fatal("no help")
 	}
 	for name, value := range map[string]string{
-		"strategy": "random", "miss-weight": "1", "context-weight": "1", "agree": "0", "target": "http://a", "kv-events": "tcp://a:1", "kv-topic": "x",
+		"strategy": "random", "miss-weight": "1", "context-weight": "1", "agree": "0", "target": "http://a",
+		"kv-events": "tcp://a:1", "kv-topic": "x",
 		"tokens": "memo", "tokenize-timeout": "1s", "attempts": "1", "fail-open": "true", "scrape": "1s", "probe": "1s",
 		"allow-kv-transfer": "true", "refuse-member": "x",
 	} {
-		if _, err := parseFlags([]string{"-config", "x", "-" + name + "=" + value}, io.Discard); err == nil || !strings.Contains(err.Error(), "-"+name) {
+		if _, err := parseFlags([]string{"-config", "x", "-" + name + "=" + value}, io.Discard); err == nil ||
+			!strings.Contains(err.Error(), "-"+name) {
 			t.Errorf("-%s beside -config: %v", name, err)
 		}
 		if !regexp.MustCompile(`(?m)^  -` + name + `\b.*\n\s+\* `).MatchString(help.String()) {

@@ -45,7 +45,8 @@ func TestTally(t *testing.T) {
 	for i := range 100 {
 		tl.ttft = append(tl.ttft, time.Duration(100-i)*time.Millisecond)
 	}
-	if tl.mean() != 50500*time.Microsecond || tl.quantile(0.5) != 51*time.Millisecond || tl.quantile(0.99) != 100*time.Millisecond ||
+	if tl.mean() != 50500*time.Microsecond || tl.quantile(0.5) != 51*time.Millisecond ||
+		tl.quantile(0.99) != 100*time.Millisecond ||
 		tl.quantile(1) != 100*time.Millisecond || tl.perTarget() != "3 1" || tl.cachedShare() != 0.25 {
 		t.Errorf("%v %v %v %q %v", tl.mean(), tl.quantile(0.5), tl.quantile(0.99), tl.perTarget(), tl.cachedShare())
 	}

@@ -63,7 +63,8 @@ func TestFailover(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]http.HandlerFunc{
-		"500": answer(500), "503": answer(503, "Retry-After", "1"), "429": answer(429, "Retry-After", "3"), "408": answer(408),
+		"500": answer(500), "503": answer(503, "Retry-After", "1"), "429": answer(429, "Retry-After", "3"),
+		"408": answer(408),
 		"hang": func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
@@ -323,7 +324,8 @@ func TestStorm(t *testing.T) {
 				if r.IntN(5) == 0 {
 					time.AfterFunc(time.Duration(r.IntN(20))*time.Millisecond, cancel)
 				}
-				body := fmt.Sprintf(`{"stream":%v,"messages":[{"role":"user","content":"%s %d"}]}`, n%2 == 0, strings.Repeat("word ", 50), r.IntN(8))
+				body := fmt.Sprintf(`{"stream":%v,"messages":[{"role":"user","content":"%s %d"}]}`, n%2 == 0,
+					strings.Repeat("word ", 50), r.IntN(8))
 				req, _ := http.NewRequestWithContext(ctx, "POST", g.url+"/v1/chat/completions", strings.NewReader(body))
 				resp, err := g.http.Do(req)
 				status := 0

@@ -35,7 +35,7 @@ func (p *program) traffic(t *testing.T) *traffic {
 		tr.reasons[s] = make(map[string]bool)
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				got, err := p.tell(s, strings.Repeat(fmt.Sprintf("traffic %d, ", n%7), 30))
+				got, err := p.send(s, strings.Repeat(fmt.Sprintf("traffic %d, ", n%7), 30))
 				if err != nil {
 					tr.failed.Add(1)
 					t.Errorf("%s: %v", s, err)
@@ -91,9 +91,9 @@ func TestFourRoutes(t *testing.T) {
 
 	n := 0
 	fresh := func() string { n++; return strings.Repeat(fmt.Sprintf("prompt %d of the test, ", n), 40) }
-	ask := func(strategy, text string) told {
+	ask := func(strategy, text string) answer {
 		t.Helper()
-		got, err := p.tell(strategy, text)
+		got, err := p.send(strategy, text)
 		if err != nil {
 			t.Fatalf("%s: %v", strategy, err)
 		}
@@ -256,10 +256,11 @@ func TestFourRoutes(t *testing.T) {
 		t.Errorf("%d requests failed", n)
 	}
 	allowed := map[string][]router.Reason{
-		"cache_aware":         {router.ReasonWarm, router.ReasonCold, router.ReasonSpill},
-		"pipeline":            nil,
-		"precise_cache_aware": {router.ReasonWarm, router.ReasonCold, router.ReasonSpill, precisecacheaware.ReasonNoTokensText, precisecacheaware.ReasonUntrustedText},
-		"lmcache_aware":       {lmcacheaware.ReasonCapacity, router.ReasonLeastLoad},
+		"cache_aware": {router.ReasonWarm, router.ReasonCold, router.ReasonSpill},
+		"pipeline":    nil,
+		"precise_cache_aware": {router.ReasonWarm, router.ReasonCold, router.ReasonSpill,
+			precisecacheaware.ReasonNoTokensText, precisecacheaware.ReasonUntrustedText},
+		"lmcache_aware": {lmcacheaware.ReasonCapacity, router.ReasonLeastLoad},
 	}
 	for s, may := range allowed {
 		t.Logf("%s: %v", s, slices.Sorted(maps.Keys(tr.reasons[s])))

@@ -104,9 +104,11 @@ func TestKVTransfer(t *testing.T) {
 		settings string
 		refused  map[string]bool
 	}{
-		{"", map[string]bool{"kv_transfer_params": true, "bootstrap_room": true, "bootstrap_host": true, "ec_transfer_params": true}},
+		{"", map[string]bool{"kv_transfer_params": true, "bootstrap_room": true, "bootstrap_host": true,
+			"ec_transfer_params": true}},
 		{"[requests]\nrefuse_members = ['extra']\n", map[string]bool{
-			"kv_transfer_params": true, "bootstrap_room": true, "bootstrap_host": true, "ec_transfer_params": true, "extra": true,
+			"kv_transfer_params": true, "bootstrap_room": true, "bootstrap_host": true, "ec_transfer_params": true,
+			"extra": true,
 		}},
 		{"[requests]\nallow_kv_transfer = true\n", nil},
 	} {
@@ -125,7 +127,8 @@ func TestKVTransfer(t *testing.T) {
 					Error struct{ Message, Type, Param string }
 				}
 				err := json.NewDecoder(resp.Body).Decode(&told)
-				if resp.StatusCode != http.StatusBadRequest || err != nil || told.Error.Param != name || !strings.Contains(told.Error.Message, name) {
+				if resp.StatusCode != http.StatusBadRequest || err != nil || told.Error.Param != name ||
+					!strings.Contains(told.Error.Message, name) {
 					t.Errorf("%q %s: %s, %+v, %v", c.settings, name, resp.Status, told, err)
 				}
 				if got.Load() != "" {
@@ -134,7 +137,8 @@ func TestKVTransfer(t *testing.T) {
 			}
 		}
 		// In another encoding nothing can be looked for; engines would read it.
-		if resp := g.post(t, "/v1/chat/completions", "{\x00\"\x00m\x00"); resp.StatusCode == http.StatusOK != (c.refused == nil) {
+		if resp := g.post(t, "/v1/chat/completions",
+			"{\x00\"\x00m\x00"); resp.StatusCode == http.StatusOK != (c.refused == nil) {
 			t.Errorf("%q: UTF-16: %s", c.settings, resp.Status)
 		}
 		g.settled(t)

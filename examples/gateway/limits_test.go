@@ -153,7 +153,8 @@ func TestLongStream(t *testing.T) {
 		}
 	})
 	limit := 8 * pace
-	g := newRig(t, rigConfig{Config: Config{BodyTimeout: limit, WriteTimeout: limit, HeaderTimeout: limit, IdleTimeout: limit}}, up)
+	g := newRig(t, rigConfig{Config: Config{BodyTimeout: limit, WriteTimeout: limit, HeaderTimeout: limit,
+		IdleTimeout: limit}}, up)
 	if n := strings.Count(readAll(t, g.post(t, "/v1/chat/completions", streamBody).Body), "data: "); n != 20 {
 		t.Errorf("%d events of 20", n)
 	}
@@ -255,7 +256,8 @@ func TestShutdown(t *testing.T) {
 func TestStuckClientOfOurs(t *testing.T) {
 	up := upstream(t, func(http.ResponseWriter, *http.Request) {})
 	g := newRig(t, rigConfig{Config: Config{WriteTimeout: 100 * time.Millisecond, MaxBody: 1}}, up)
-	for _, ask := range []string{"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n"} {
+	for _, ask := range []string{"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n"} {
 		c := dial(t, g)
 		if err := c.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)

@@ -67,7 +67,8 @@ func TestLiveDemo(t *testing.T) {
 	}
 	requests := len(d.workload().Requests)
 	s := readState(t, url, "")
-	if len(s.Routes) != 2 || s.Route != cacheaware.Name || s.Strategy != cacheaware.Name || s.Totals.Finished != requests || len(s.Targets) != d.replicas {
+	if len(s.Routes) != 2 || s.Route != cacheaware.Name || s.Strategy != cacheaware.Name ||
+		s.Totals.Finished != requests || len(s.Targets) != d.replicas {
 		t.Errorf("%+v", s)
 	}
 	if s := readState(t, url, "route="+roundrobin.Name); s.Route != roundrobin.Name || s.Totals.Finished != requests {
@@ -89,7 +90,8 @@ func TestLivePage(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, append(args, "-listen", "127.0.0.1:0", "-debug", "127.0.0.1:0", "-drain-delay", "0s"), io.Discard, &logs)
+		ended <- run(ctx, append(args, "-listen", "127.0.0.1:0", "-debug", "127.0.0.1:0", "-drain-delay", "0s"), io.Discard,
+			&logs)
 	}()
 	defer func() {
 		stop()
@@ -112,7 +114,8 @@ func TestLivePage(t *testing.T) {
 	gateway := "http://" + find(`msg=listening address=(\S+)`)
 	readState(t, page, "")
 	question := strings.Repeat("When does the first train leave? ", 40)
-	body, err := json.Marshal(map[string]any{"model": "llama", "messages": []map[string]string{{"role": "user", "content": question}}})
+	body, err := json.Marshal(map[string]any{"model": "llama",
+		"messages": []map[string]string{{"role": "user", "content": question}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +147,8 @@ func TestLivePage(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&ranked); err != nil {
 		t.Fatal(err)
 	}
-	if c := ranked.Candidates; len(c) != 2 || c[0].Target != s.Decisions[0].Target || c[0].Reason != "warm" || c[0].Cached != c[0].Length {
+	if c := ranked.Candidates; len(c) != 2 || c[0].Target != s.Decisions[0].Target || c[0].Reason != "warm" ||
+		c[0].Cached != c[0].Length {
 		t.Errorf("%+v", ranked)
 	}
 }

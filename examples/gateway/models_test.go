@@ -93,12 +93,15 @@ func TestRoutes(t *testing.T) {
 		{`{"model":"simple"}`, `{"model":"plain"}`, "plain"},
 		{`{"model":"qwen-7b"}`, `{"model":"qwen-7b"}`, "plain"},
 		{`{"model":"qwen-big-72b"}`, `{"model":"qwen-huge"}`, "plain"},
-		{`{"model":"nobody","x":{"model":"llama"},"model":"llama"}`, `{"model":"meta/llama","x":{"model":"llama"},"model":"meta/llama"}`, "keyed"},
+		{`{"model":"nobody","x":{"model":"llama"},"model":"llama"}`,
+			`{"model":"meta/llama","x":{"model":"llama"},"model":"meta/llama"}`, "keyed"},
 		{`{"model":"ll\u0061ma"}`, `{"model":"meta/llama"}`, "keyed"},
 	} {
-		for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions", "/tokenize", "/v1/rerank"} {
+		for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions",
+			"/tokenize", "/v1/rerank"} {
 			resp := g.post(t, path, c.body)
-			if got := readAll(t, resp.Body); resp.StatusCode != 200 || got != c.want || resp.Header.Get(headerTarget) != c.target {
+			if got := readAll(t, resp.Body); resp.StatusCode != 200 || got != c.want ||
+				resp.Header.Get(headerTarget) != c.target {
 				t.Errorf("%s %s: %s from %q: %s, want %s", path, c.body, resp.Status, resp.Header.Get(headerTarget), got, c.want)
 			}
 		}
@@ -113,8 +116,10 @@ func TestUnknownModels(t *testing.T) {
 	e := newEcho(t)
 	file := routesFile(e.url)
 	star := "[[routes]]\nmodel = \"*\"\ntargets = [{ provider = \"plain\" }]\n"
-	only := "[[providers]]\nname = \"p\"\napi_base = \"" + e.url + "\"\n[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"p\", model = \"theirs\" }]\n"
-	many, one, all := serveFile(t, Config{Log: discard}, file), serveFile(t, Config{Log: discard}, only), serveFile(t, Config{Log: discard}, file+star)
+	only := "[[providers]]\nname = \"p\"\napi_base = \"" + e.url +
+		"\"\n[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"p\", model = \"theirs\" }]\n"
+	many, one, all := serveFile(t, Config{Log: discard}, file), serveFile(t, Config{Log: discard}, only),
+		serveFile(t, Config{Log: discard}, file+star)
 	const chat = "/v1/chat/completions"
 	long := strings.Repeat("x", 1000)
 	for _, c := range []struct {
@@ -185,7 +190,8 @@ func TestTargetHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k, v := range map[string]string{"Authorization": "Bearer mine", "X-Team": "red", "X-data-parallel-rank": "7", "X-Other": "kept"} {
+		for k, v := range map[string]string{"Authorization": "Bearer mine", "X-Team": "red", "X-data-parallel-rank": "7",
+			"X-Other": "kept"} {
 			req.Header.Set(k, v)
 		}
 		resp, err := g.http.Do(req)
@@ -204,7 +210,8 @@ func TestTargetHeaders(t *testing.T) {
 	if _, h := send("plain"); h.Get("Authorization") != "Bearer mine" || h.Get("X-Team") != "red" {
 		t.Errorf("a provider without a key: %v", h)
 	}
-	if _, h := send("llama"); len(h["Authorization"]) != 1 || h.Get("Authorization") != "Bearer secret" || h.Get("X-Team") != "blue" {
+	if _, h := send("llama"); len(h["Authorization"]) != 1 || h.Get("Authorization") != "Bearer secret" ||
+		h.Get("X-Team") != "blue" {
 		t.Errorf("a provider with a key: %v", h)
 	}
 	seen := make(map[string]bool)
@@ -216,7 +223,8 @@ func TestTargetHeaders(t *testing.T) {
 		}
 		target, h := send("dp")
 		seen[target] = true
-		if want := strings.TrimPrefix(target, "ranked/"); len(h["X-Data-Parallel-Rank"]) != 1 || h.Get("X-Data-Parallel-Rank") != want {
+		if want := strings.TrimPrefix(target, "ranked/"); len(h["X-Data-Parallel-Rank"]) != 1 ||
+			h.Get("X-Data-Parallel-Rank") != want {
 			t.Errorf("%s: %v", target, h)
 		}
 	}
@@ -229,7 +237,8 @@ func TestTargetHeaders(t *testing.T) {
 // TestRanks: a session's turns are cached at the rank that had the first, which a
 // replica of two ranks reports itself.
 func TestRanks(t *testing.T) {
-	s := vllmtest.NewServer(vllmtest.Config{Model: "m", Ranks: 2, TimeScale: 1e-6, ReplyTokens: 4, Adapters: []string{"lora"}})
+	s := vllmtest.NewServer(vllmtest.Config{Model: "m", Ranks: 2, TimeScale: 1e-6, ReplyTokens: 4,
+		Adapters: []string{"lora"}})
 	t.Cleanup(s.Close)
 	g := serveFile(t, Config{Log: discard}, `
 [[providers]]
@@ -244,7 +253,8 @@ targets = [{ provider = "dp", model = "m" }]
 `)
 	cached := func(model, text string) (string, int) {
 		t.Helper()
-		resp := g.post(t, "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}]}`, model, text))
+		resp := g.post(t, "/v1/chat/completions",
+			fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}]}`, model, text))
 		var v reply
 		if b := readAll(t, resp.Body); resp.StatusCode != 200 || json.Unmarshal([]byte(b), &v) != nil {
 			t.Fatalf("%s: %s", resp.Status, b)
@@ -295,13 +305,15 @@ func TestModels(t *testing.T) {
 		Object string
 		Data   []model
 	}
-	if err := json.Unmarshal([]byte(readAll(t, resp.Body)), &v); err != nil || resp.StatusCode != 200 || v.Object != "list" {
+	if err := json.Unmarshal([]byte(readAll(t, resp.Body)), &v); err != nil || resp.StatusCode != 200 ||
+		v.Object != "list" {
 		t.Fatalf("%s: %v", resp.Status, err)
 	}
 	llama := "llama"
 	want := []model{
 		{ID: "llama", Root: "llama"}, {ID: "gpt-4o", Root: "llama"}, {ID: "sql-lora", Root: "sql-lora", Parent: &llama},
-		{ID: "plain", Root: "plain"}, {ID: "simple", Root: "plain"}, {ID: "qwen-*", Root: "qwen-*"}, {ID: "qwen-big-*", Root: "qwen-big-*"}, {ID: "dp", Root: "dp"},
+		{ID: "plain", Root: "plain"}, {ID: "simple", Root: "plain"}, {ID: "qwen-*", Root: "qwen-*"},
+		{ID: "qwen-big-*", Root: "qwen-big-*"}, {ID: "dp", Root: "dp"},
 	}
 	for i := range want {
 		want[i].Object, want[i].OwnedBy, want[i].Created = "model", "warmroute", g.service.began.Unix()

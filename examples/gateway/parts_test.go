@@ -44,7 +44,8 @@ func TestRunRefuses(t *testing.T) {
 		"", "-target x", "-target http://a -target http://a", "-target http://a extra", "-target http://a -strategy best",
 		"-target http://a -kv-events tcp://a:1", "-target http://a -tokens memo", "-target http://a -kv-topic x",
 		"-target http://a -strategy precise_cache_aware", "-target http://a -strategy precise_cache_aware -kv-events x",
-		"-target http://a -strategy precise_cache_aware -kv-events tcp://a:1,", "-target http://a -strategy precise_cache_aware -kv-events ,tcp://a:1",
+		"-target http://a -strategy precise_cache_aware -kv-events tcp://a:1,",
+		"-target http://a -strategy precise_cache_aware -kv-events ,tcp://a:1",
 		"-target http://a -strategy precise_cache_aware -kv-events tcp://a:1 -kv-events tcp://a:2",
 		"-target http://a -strategy precise_cache_aware -kv-events tcp://169.254.169.254:1",
 		"-target http://a -strategy precise_cache_aware -kv-events tcp://a:1 -tokens guess",
@@ -75,7 +76,8 @@ func TestRun(t *testing.T) {
 
 func TestTenant(t *testing.T) {
 	seen := map[string]bool{}
-	for _, h := range []http.Header{{}, {"Authorization": {"Bearer a"}}, {"Authorization": {"Bearer b"}}, {"X-Api-Key": {"a"}}} {
+	for _, h := range []http.Header{{}, {"Authorization": {"Bearer a"}}, {"Authorization": {"Bearer b"}},
+		{"X-Api-Key": {"a"}}} {
 		s := tenant(h)
 		if seen[s] || strings.Contains(s, "Bearer") || s != tenant(h) {
 			t.Errorf("%v: %q", h, s)
@@ -92,7 +94,8 @@ func TestMeter(t *testing.T) {
 	want := router.Outcome{PromptTokens: 7, CachedTokens: 5, OutputTokens: 3}
 	var text string
 	for cut := range len(stream) {
-		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}},
+		m := newMeter(&http.Response{StatusCode: 200,
+			Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}},
 			router.Prompt{Text: "x"})
 		a, b := m.firstToken([]byte(stream[:cut])), m.firstToken([]byte(stream[cut:]))
 		if a != (cut >= first) || b == a {
@@ -120,7 +123,8 @@ func FuzzMeter(f *testing.F) {
 	f.Add([]byte(`{"usage":{"prompt_tokens":1}}`), 3)
 	f.Add([]byte("data: {\"usage\":{\"input_tokens\":-5}}\n\n"), 1)
 	f.Fuzz(func(t *testing.T, b []byte, step int) {
-		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}}, router.Prompt{Text: "x"})
+		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}},
+			router.Prompt{Text: "x"})
 		step = max(step&0xfff, 1)
 		for rest := b; len(rest) > 0; {
 			n := min(step, len(rest))

@@ -90,13 +90,15 @@ type talk struct {
 
 func newTalk(r *rand.Rand) *talk {
 	return &talk{
-		said: []said{{"system", strings.Repeat(fmt.Sprintf("You are assistant %d, and you know the office. ", r.IntN(3)), 6)}},
+		said: []said{{"system", strings.Repeat(fmt.Sprintf("You are assistant %d, and you know the office. ", r.IntN(3)),
+			6)}},
 		left: 2 + r.IntN(5),
 	}
 }
 
 func (c *talk) ask(r *rand.Rand) {
-	c.said = append(c.said, said{"user", strings.Repeat(fmt.Sprintf("Question %d about the weather. ", r.IntN(1000)), 1+r.IntN(8))})
+	c.said = append(c.said, said{"user",
+		strings.Repeat(fmt.Sprintf("Question %d about the weather. ", r.IntN(1000)), 1+r.IntN(8))})
 	c.left--
 }
 
@@ -120,7 +122,8 @@ func (g *rig) talk(t *testing.T, c *talk, ids []uint32, beside string) (http.Hea
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequest("POST", g.url+"/v1/chat/completions", strings.NewReader(fmt.Sprintf(`{"model":"m"%s,"messages":%s}`, beside, m)))
+	req, err := http.NewRequest("POST", g.url+"/v1/chat/completions",
+		strings.NewReader(fmt.Sprintf(`{"model":"m"%s,"messages":%s}`, beside, m)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +180,8 @@ func TestPredictions(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			for i, s := range f.servers { // before the gateway joins
 				for j := range 10 {
-					body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"%s"}]}`, strings.Repeat(fmt.Sprint("early ", i, j), 40))
+					body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"%s"}]}`,
+						strings.Repeat(fmt.Sprint("early ", i, j), 40))
 					resp, err := s.Client().Post(s.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
 					if err != nil {
 						t.Fatal(err)
@@ -221,13 +225,15 @@ func TestPredictions(t *testing.T) {
 				h, v := g.talk(t, c, ids, "")
 				said, err := strconv.Atoi(h.Get(headerCachedTokens))
 				if err != nil {
-					t.Fatalf("request %d: %s is %q, because of %s", i, headerCachedTokens, h.Get(headerCachedTokens), h.Get(headerReason))
+					t.Fatalf("request %d: %s is %q, because of %s", i, headerCachedTokens, h.Get(headerCachedTokens),
+						h.Get(headerReason))
 				}
 				if said == v.Usage.Details.Cached {
 					right++
 				} else {
 					wrong++
-					t.Logf("request %d: %d of %d predicted, %d reported, %s", i, said, v.Usage.Prompt, v.Usage.Details.Cached, h.Get(headerReason))
+					t.Logf("request %d: %d of %d predicted, %d reported, %s", i, said, v.Usage.Prompt, v.Usage.Details.Cached,
+						h.Get(headerReason))
 				}
 				if v.Usage.Details.Cached > 0 {
 					hits++
@@ -242,7 +248,8 @@ func TestPredictions(t *testing.T) {
 			if right*100 < requests*99 || hits < requests/2 {
 				t.Errorf("%d of %d right, %d with hits", right, requests, hits)
 			}
-			if s.Mismatched != int64(wrong) || s.PredictedTooMuch+s.PredictedTooLittle != int64(wrong) || s.Judged < requests*9/10 || s.Restarts == 0 {
+			if s.Mismatched != int64(wrong) || s.PredictedTooMuch+s.PredictedTooLittle != int64(wrong) ||
+				s.Judged < requests*9/10 || s.Restarts == 0 {
 				t.Errorf("%d were wrong; %+v", wrong, s)
 			}
 			evicted := uint64(0)

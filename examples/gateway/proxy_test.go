@@ -44,7 +44,8 @@ func TestForward(t *testing.T) {
 	req, _ := http.NewRequest("PATCH", g.url+"/any/a%2Fb?x=1&y", strings.NewReader("payload"))
 	for k, v := range map[string]string{
 		"X-Mine": "1", "X-Forwarded-For": "10.1.1.1", "User-Agent": "me", "Accept-Encoding": "br",
-		"Connection": "close, X-Private", "X-Private": "p", "Te": "trailers", "Proxy-Authorization": "Basic eA==", "Upgrade": "h2c",
+		"Connection": "close, X-Private", "X-Private": "p", "Te": "trailers", "Proxy-Authorization": "Basic eA==",
+		"Upgrade": "h2c",
 	} {
 		req.Header.Set(k, v)
 	}
@@ -53,7 +54,8 @@ func TestForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	want := seen{"PATCH", "/base/any/a%2Fb?x=1&y", strings.TrimPrefix(up, "http://"), "payload", "10.1.1.1, 127.0.0.1", "http",
+	want := seen{"PATCH", "/base/any/a%2Fb?x=1&y", strings.TrimPrefix(up, "http://"), "payload", "10.1.1.1, 127.0.0.1",
+		"http",
 		strings.TrimPrefix(g.url, "http://"), "me", "1", "br"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("what the target saw (-want +got):\n%s", d)
@@ -63,7 +65,8 @@ func TestForward(t *testing.T) {
 			t.Errorf("%s was passed on", k)
 		}
 	}
-	if resp.StatusCode != http.StatusTeapot || resp.Header.Get("X-Theirs") != "yes" || readAll(t, resp.Body) != "short and stout" {
+	if resp.StatusCode != http.StatusTeapot || resp.Header.Get("X-Theirs") != "yes" ||
+		readAll(t, resp.Body) != "short and stout" {
 		t.Errorf("the reply did not come back: %v", resp)
 	}
 	for _, k := range []string{"X-Hop", "Keep-Alive"} {
@@ -71,7 +74,8 @@ func TestForward(t *testing.T) {
 			t.Errorf("%s came back", k)
 		}
 	}
-	if resp.Header.Get(headerTarget) != up+"/base" || resp.Header.Get(headerReason) == "" || resp.Header.Get(headerAttempts) != "1" {
+	if resp.Header.Get(headerTarget) != up+"/base" || resp.Header.Get(headerReason) == "" ||
+		resp.Header.Get(headerAttempts) != "1" {
 		t.Errorf("the choice is not told: %v", resp.Header)
 	}
 	g.settled(t)
@@ -181,7 +185,8 @@ func TestFirstToken(t *testing.T) {
 		<-step
 	})
 	g := newRig(t, rigConfig{}, up)
-	resp := g.post(t, "/v1/chat/completions", `{"messages":[{"role":"user","content":"`+strings.Repeat("long ", 100)+`"}]}`)
+	resp := g.post(t, "/v1/chat/completions",
+		`{"messages":[{"role":"user","content":"`+strings.Repeat("long ", 100)+`"}]}`)
 	r := bufio.NewReader(resp.Body)
 	if line, err := r.ReadString('\n'); err != nil || line != ": data: not yet\n" {
 		t.Fatalf("%q, %v", line, err)
@@ -341,7 +346,8 @@ func TestNotUnderstood(t *testing.T) {
 	})
 	g := newRig(t, rigConfig{}, up)
 	for _, c := range []struct{ path, body string }{
-		{"/inference/v1/generate", `{"x":1}`}, {"/v1/chat/completions", `{"messages":`}, {"/v1/rerank", "\x00\xff"}, {"/", ""},
+		{"/inference/v1/generate", `{"x":1}`}, {"/v1/chat/completions", `{"messages":`}, {"/v1/rerank", "\x00\xff"},
+		{"/", ""},
 	} {
 		done := make(chan int)
 		go func() {
@@ -425,7 +431,8 @@ func TestWebSocketsAreRefused(t *testing.T) {
 // TestLongBodyIsRead: -max-body is what bounds a body, also beyond what package
 // prompt reads by itself.
 func TestLongBodyIsRead(t *testing.T) {
-	g := newRig(t, rigConfig{Config: Config{MaxBody: 80 << 20, Log: discard}}, upstream(t, func(http.ResponseWriter, *http.Request) {}))
+	g := newRig(t, rigConfig{Config: Config{MaxBody: 80 << 20, Log: discard}},
+		upstream(t, func(http.ResponseWriter, *http.Request) {}))
 	body := make([]byte, 0, 70<<20)
 	body = append(body, `{"model":"m","prompt":"`...)
 	body = append(body, bytes.Repeat([]byte("x"), 65<<20)...)

@@ -37,13 +37,15 @@ func TestReadmeFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "router.toml")
 	place(t, path, file)
 	var stdout, stderr bytes.Buffer
-	if err := run(t.Context(), []string{"-config", path, "-check", "-strict"}, &stdout, &stderr); err != nil || stderr.Len() > 0 {
+	if err := run(t.Context(), []string{"-config", path, "-check", "-strict"}, &stdout, &stderr); err != nil ||
+		stderr.Len() > 0 {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
 
 	const llama = "meta-llama/Llama-3.1-8B-Instruct"
 	for _, host := range []string{"vllm-1", "vllm-2"} {
-		s := vllmtest.NewServer(vllmtest.Config{Model: llama, Adapters: []string{"sql-lora"}, TimeScale: 1e-6, ReplyTokens: 4, Events: &vllmtest.Events{}})
+		s := vllmtest.NewServer(vllmtest.Config{Model: llama, Adapters: []string{"sql-lora"}, TimeScale: 1e-6,
+			ReplyTokens: 4, Events: &vllmtest.Events{}})
 		t.Cleanup(s.Close)
 		cache := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, `{"is_healthy":true,"storage_manager":{"l1_manager":{"memory_usage_ratio":0.2}}}`)
@@ -58,20 +60,23 @@ func TestReadmeFile(t *testing.T) {
 	place(t, path, strings.ReplaceAll(file, "http://vllm-dp:8000", dp.URL))
 	p := start(t, "-config", path)
 	for _, c := range []struct{ model, targets, reasons string }{
-		{"llama", "vllm-1 vllm-2", "warm cold untrusted_text"}, {"gpt-4o", "vllm-1 vllm-2", "warm cold untrusted_text"}, {"sql-lora", "vllm-1 vllm-2", "warm cold untrusted_text"},
+		{"llama", "vllm-1 vllm-2", "warm cold untrusted_text"}, {"gpt-4o", "vllm-1 vllm-2", "warm cold untrusted_text"},
+		{"sql-lora", "vllm-1 vllm-2", "warm cold untrusted_text"},
 		{"llama-long", "vllm-1 vllm-2", "cache_capacity least_load"},
 		{"qwen-7b", "vllm-dp/0 vllm-dp/1 vllm-dp/2 vllm-dp/3", "warm cold"},
 	} {
 		for range 3 {
 			resp, err := http.Post(p.url+"/v1/chat/completions", "application/json",
-				strings.NewReader(`{"model":"`+c.model+`","messages":[{"role":"user","content":"`+strings.Repeat("hello ", 50)+`"}]}`))
+				strings.NewReader(`{"model":"`+c.model+`","messages":[{"role":"user","content":"`+strings.Repeat("hello ",
+					50)+`"}]}`))
 			if err != nil {
 				t.Fatal(err)
 			}
 			b, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			target, reason := resp.Header.Get(headerTarget), resp.Header.Get(headerReason)
-			if resp.StatusCode != 200 || !strings.Contains(" "+c.targets+" ", " "+target+" ") || !strings.Contains(" "+c.reasons+" ", " "+reason+" ") {
+			if resp.StatusCode != 200 || !strings.Contains(" "+c.targets+" ", " "+target+" ") ||
+				!strings.Contains(" "+c.reasons+" ", " "+reason+" ") {
 				t.Errorf("%s: %s from %q, %q: %.200s", c.model, resp.Status, target, reason, b)
 			}
 		}

@@ -47,7 +47,9 @@ func TestReloadUnderLoad(t *testing.T) {
 				fmt.Fprintf(&targets, "{ provider = \"p%d\", model = \"engine-name\", weight = %d }, ", i, w)
 			}
 		}
-		files = append(files, fmt.Sprintf("%s[[routes]]\nmodel = \"m\"\naliases = [\"alias\"]\nstrategy = %q\ntargets = [%s]\n%s", b.String(), c.strategy, targets.String(), c.more))
+		files = append(files, fmt.Sprintf(
+			"%s[[routes]]\nmodel = \"m\"\naliases = [\"alias\"]\nstrategy = %q\ntargets = [%s]\n%s",
+			b.String(), c.strategy, targets.String(), c.more))
 	}
 	path := filepath.Join(t.TempDir(), "router.toml")
 	place(t, path, files[0])

@@ -34,7 +34,8 @@ func TestRename(t *testing.T) {
 		{"broken after it", `{"model":"a",`, `{"model":"N",`},
 		{"broken before it", `{"x":1 "model":"a"}`, `{"x":1 "model":"a"}`},
 		{"never closed", `{"model":"a`, `{"model":"N"`},
-		{"numbers as they are", `{"seed":1e400,"model":"a","t":0.10000000000000000000001}`, `{"seed":1e400,"model":"N","t":0.10000000000000000000001}`},
+		{"numbers as they are", `{"seed":1e400,"model":"a","t":0.10000000000000000000001}`,
+			`{"seed":1e400,"model":"N","t":0.10000000000000000000001}`},
 	} {
 		at, ok := modelSpans([]byte(c.body))
 		if !ok {
@@ -48,7 +49,8 @@ func TestRename(t *testing.T) {
 	if _, ok := modelSpans([]byte("{" + strings.Repeat(`"model":"a",`, maxNames+1) + `"x":1}`)); ok {
 		t.Error("any number of names is taken")
 	}
-	if got := string(rename([]reqbody.Span{{Lo: 9, Hi: 12}}, "a\"\n\u00e9<").apply([]byte(`{"model":"x"}`))); !json.Valid([]byte(got)) {
+	if got := string(rename([]reqbody.Span{{Lo: 9, Hi: 12}},
+		"a\"\n\u00e9<").apply([]byte(`{"model":"x"}`))); !json.Valid([]byte(got)) {
 		t.Errorf("not JSON: %s", got)
 	}
 }
@@ -84,7 +86,8 @@ func oracle(body []byte) (at []reqbody.Span, last string, ok bool) {
 // counts is the one that the prompt has, and that reading in pieces of any size gives
 // what apply does.
 func FuzzRename(f *testing.F) {
-	for _, s := range []string{`{"model":"a","x":[{"model":"b"}],"mod\u0065l":"c"}`, `{"a":"\\\"","model":null}`, `{"model":1}`, `[1]`, `{"model":"a`, " {} "} {
+	for _, s := range []string{`{"model":"a","x":[{"model":"b"}],"mod\u0065l":"c"}`, `{"a":"\\\"","model":null}`,
+		`{"model":1}`, `[1]`, `{"model":"a`, " {} "} {
 		f.Add([]byte(s), "meta-llama/Llama", 3)
 	}
 	pool, err := reqbody.New(reqbody.Config{})
@@ -136,7 +139,8 @@ func FuzzRename(f *testing.F) {
 }
 
 func BenchmarkModelSpans(b *testing.B) {
-	body := []byte(`{"model":"a","messages":[{"role":"user","content":"` + strings.Repeat(`a line of text\n`, 1000) + `"}],"stream":true}`)
+	body := []byte(`{"model":"a","messages":[{"role":"user","content":"` + strings.Repeat(`a line of text\n`, 1000) +
+		`"}],"stream":true}`)
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
 		if at, _ := modelSpans(body); len(at) != 1 {

@@ -260,7 +260,8 @@ func tauBench(t *testing.T) [][]recording {
 					body:   `{"model":"gpt-4o","messages":` + string(messages) + `}`,
 					text:   said.String(),
 					reply:  turn,
-					answer: `{"object":"chat.completion","choices":[{"index":0,"message":` + string(raw) + `,"finish_reason":"stop"}]}`,
+					answer: `{"object":"chat.completion","choices":[{"index":0,"message":` + string(raw) +
+						`,"finish_reason":"stop"}]}`,
 				})
 				n++
 			}
@@ -301,8 +302,10 @@ func miniSWE(t *testing.T) [][]recording {
 		}
 		prompts[row.Session] = p
 		body, _ := json.Marshal(map[string]string{"model": "m", "prompt": p})
-		answer, _ := json.Marshal(map[string]any{"object": "text_completion", "choices": []any{map[string]any{"index": 0, "text": row.Output}}})
-		sessions[row.Session] = append(sessions[row.Session], recording{"mini-swe", "/v1/completions", string(body), p, row.Output, string(answer)})
+		answer, _ := json.Marshal(map[string]any{"object": "text_completion",
+			"choices": []any{map[string]any{"index": 0, "text": row.Output}}})
+		sessions[row.Session] = append(sessions[row.Session],
+			recording{"mini-swe", "/v1/completions", string(body), p, row.Output, string(answer)})
 	}
 	if lines.Err() != nil {
 		t.Fatal(lines.Err())

@@ -51,14 +51,16 @@ func comeAndGo(t *testing.T, strategy string) {
 	for user := range 12 {
 		users.Go(func() {
 			for chat := 0; ; chat++ {
-				said := []map[string]string{{"role": "system", "content": strings.Repeat(fmt.Sprintf("You are assistant %d. ", user%3), 60)}}
+				said := []map[string]string{{"role": "system",
+					"content": strings.Repeat(fmt.Sprintf("You are assistant %d. ", user%3), 60)}}
 				for turn := range 5 {
 					select {
 					case <-stop:
 						return
 					default:
 					}
-					said = append(said, map[string]string{"role": "user", "content": fmt.Sprintf("Question %d of %d: %s", turn, user, strings.Repeat("why? ", 40))})
+					said = append(said, map[string]string{"role": "user",
+						"content": fmt.Sprintf("Question %d of %d: %s", turn, user, strings.Repeat("why? ", 40))})
 					answer, attempts, err := g.chat(said, fmt.Sprintf("%d-%d", user, chat))
 					if err != nil {
 						t.Errorf("user %d, turn %d: %v", user, turn, err)

@@ -31,7 +31,8 @@ type backend struct {
 
 func newBackend(t *testing.T, name string) *backend {
 	t.Helper()
-	s, err := vllmtest.New(vllmtest.Config{Model: "engine-name", TimeScale: 0.01, ReplyTokens: 4, Events: &vllmtest.Events{Topic: "kv"}})
+	s, err := vllmtest.New(vllmtest.Config{Model: "engine-name", TimeScale: 0.01, ReplyTokens: 4,
+		Events: &vllmtest.Events{Topic: "kv"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,8 +175,10 @@ func fourRoutes(engines ...*backend) string {
 	b.WriteString("[metrics_scrape]\nenabled = true\ninterval_secs = 0.2\ntimeout_secs = 0.2\n[health]\ncool_base = \"50ms\"\ncool_max = \"200ms\"\n")
 	for _, e := range engines {
 		fmt.Fprintf(&b, "[[providers]]\nname = %q\napi_base = %q\n", e.name, e.api+"/v1")
-		fmt.Fprintf(&b, "[providers.kv_events]\nendpoint = %q\nreplay_endpoint = %q\ntopic = \"kv\"\nstale_secs = 0.3\n", "tcp://"+e.events.addr, e.Events().ReplayEndpoint())
-		fmt.Fprintf(&b, "[providers.lmcache]\nendpoint = %q\nrefresh_secs = 0.1\ntimeout_secs = 0.3\nstale_secs = 1\n", e.cache+"/occupancy")
+		fmt.Fprintf(&b, "[providers.kv_events]\nendpoint = %q\nreplay_endpoint = %q\ntopic = \"kv\"\nstale_secs = 0.3\n",
+			"tcp://"+e.events.addr, e.Events().ReplayEndpoint())
+		fmt.Fprintf(&b, "[providers.lmcache]\nendpoint = %q\nrefresh_secs = 0.1\ntimeout_secs = 0.3\nstale_secs = 1\n",
+			e.cache+"/occupancy")
 		fmt.Fprintf(&targets, "{ provider = %q, model = \"engine-name\" }, ", e.name)
 	}
 	for _, s := range cacheReaders {
@@ -187,32 +190,32 @@ func fourRoutes(engines ...*backend) string {
 	return b.String()
 }
 
-// told has the headers of one reply.
-type told struct {
+// answer has the headers of one reply.
+type answer struct {
 	target, reason string
 	cached         int // tokens, as the engine reports them
 }
 
-// tell sends a request to a route of fourRoutes.
-func (p *program) tell(strategy, text string) (told, error) {
+// send sends a request to a route of fourRoutes.
+func (p *program) send(strategy, text string) (answer, error) {
 	body, err := json.Marshal(map[string]any{"model": "by-" + strategy, "messages": []said{{"user", text}}})
 	if err != nil {
-		return told{}, err
+		return answer{}, err
 	}
 	resp, err := http.Post(p.url+"/v1/chat/completions", "application/json", strings.NewReader(string(body)))
 	if err != nil {
-		return told{}, err
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return told{}, err
+		return answer{}, err
 	}
 	var v reply
 	if err := json.Unmarshal(b, &v); err != nil || resp.StatusCode != 200 || len(v.Choices) != 1 {
-		return told{}, fmt.Errorf("%s: %.200s", resp.Status, b)
+		return answer{}, fmt.Errorf("%s: %.200s", resp.Status, b)
 	}
-	return told{resp.Header.Get(headerTarget), resp.Header.Get(headerReason), v.Usage.Details.Cached}, nil
+	return answer{resp.Header.Get(headerTarget), resp.Header.Get(headerReason), v.Usage.Details.Cached}, nil
 }
 
 // debug returns the page of counts.

@@ -92,7 +92,8 @@ func TestMemo(t *testing.T) {
 		}
 	}
 	s := g.tokens().stats()
-	if s.Partial == 0 || s.Whole+s.Partial != int64(byTokens) || s.None == 0 || s.Miscounted != 0 || s.PartialJudged != s.Partial || s.PartialTooMuch != 0 {
+	if s.Partial == 0 || s.Whole+s.Partial != int64(byTokens) || s.None == 0 || s.Miscounted != 0 ||
+		s.PartialJudged != s.Partial || s.PartialTooMuch != 0 {
 		t.Errorf("%+v", s)
 	}
 	if p := g.service.precise(); p.Mismatched != 0 || p.Judged > s.Whole {
@@ -115,7 +116,8 @@ func TestMemoStream(t *testing.T) {
 		}
 		g.settled(t)
 		o := g.ended()
-		if len(o) != 2 || o[0].PromptTokens < 9000 || o[1].PromptTokens != o[0].PromptTokens || o[1].CachedTokens == 0 || o[1].OutputTokens == 0 {
+		if len(o) != 2 || o[0].PromptTokens < 9000 || o[1].PromptTokens != o[0].PromptTokens || o[1].CachedTokens == 0 ||
+			o[1].OutputTokens == 0 {
 			t.Errorf("stream %v: %+v", stream, o)
 		}
 		if s := g.tokens().stats(); s.Whole != 1 || s.Memo.Learned != 2 || s.Miscounted != 0 {
@@ -171,7 +173,8 @@ func TestBadTokenSources(t *testing.T) {
 			for i := range 30 {
 				c := &talk{said: []said{{"user", fmt.Sprint("Request ", i)}}}
 				h, _ := g.talk(t, c, nil, "")
-				if r := router.Reason(h.Get(headerReason)); r != precisecacheaware.ReasonNoTokensText || h.Get(headerCachedTokens) != "" {
+				if r := router.Reason(h.Get(headerReason)); r != precisecacheaware.ReasonNoTokensText ||
+					h.Get(headerCachedTokens) != "" {
 					t.Errorf("request %d: %s, %q", i, r, h.Get(headerCachedTokens))
 				}
 			}
@@ -180,7 +183,8 @@ func TestBadTokenSources(t *testing.T) {
 			if n := asked.Load(); n < 1 || int(n) > 2+int(time.Since(begun)/time.Second) {
 				t.Errorf("asked %d times in %v", n, time.Since(begun))
 			}
-			if s.None != 30 || s.Whole != 0 || s.Tokenize.Failed+s.Tokenize.NoTarget != 30 || s.Tokenize.Failures != uint64(asked.Load()) || s.Tokenize.Failing != 1 {
+			if s.None != 30 || s.Whole != 0 || s.Tokenize.Failed+s.Tokenize.NoTarget != 30 ||
+				s.Tokenize.Failures != uint64(asked.Load()) || s.Tokenize.Failing != 1 {
 				t.Errorf("%+v, %+v", s, s.Tokenize)
 			}
 			if n := log.count(`msg="no token ids`); n != 1 {
@@ -277,7 +281,8 @@ func TestPage(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
 		t.Fatal(err)
 	}
-	if v.Precise == nil || v.Tokens == nil || v.Tokens.Tokenize == nil || v.Tokens.Whole != 1 || v.Precise.Targets[f.urls[0]].Stream.Connects != 1 {
+	if v.Precise == nil || v.Tokens == nil || v.Tokens.Tokenize == nil || v.Tokens.Whole != 1 ||
+		v.Precise.Targets[f.urls[0]].Stream.Connects != 1 {
 		t.Errorf("%+v", v)
 	}
 	post := g.post(t, debugPath, "{}")
@@ -326,7 +331,8 @@ func TestPreciseFlags(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("%q: %v", extra, err)
 		}
-		if log.count("msg=predictions") != 1 || (log.count("msg=tokens") == 1) != (extra == "-tokens memo" || extra == "-tokens tokenize") {
+		if log.count("msg=predictions") != 1 ||
+			(log.count("msg=tokens") == 1) != (extra == "-tokens memo" || extra == "-tokens tokenize") {
 			t.Errorf("%q: the last lines are not there:\n%s", extra, log.b.String())
 		}
 		eventually(t, "the sockets are closed", func() bool {
