@@ -138,6 +138,12 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.lease.Done(router.Outcome{Err: err})
 		return nil, err
 	}
+	if resp.StatusCode < 100 { // net/http would panic
+		resp.Body.Close()
+		err := fmt.Errorf("the upstream's status is %03d", resp.StatusCode)
+		x.lease.Done(router.Outcome{Err: err})
+		return nil, err
+	}
 	if resp.StatusCode >= 400 {
 		x.lease.Done((*prompt.Reply)(nil).Outcome(resp.StatusCode, resp.Header))
 		return resp, nil

@@ -221,9 +221,14 @@ func outcome(ctx context.Context, d balancer.DoneInfo) router.Outcome {
 		return unsent // as gRPC says so
 	}
 	o := router.Outcome{Stage: router.Failed, Err: d.Err}
-	switch status.Code(d.Err) {
-	case codes.OK:
+	switch {
+	case status.Code(d.Err) == codes.OK:
 		return router.Outcome{Stage: router.Finished, Status: 200}
+	case errors.Is(context.Cause(ctx), router.ErrAttemptTimeout): // the caller's bound of a try, not its end
+		o.Err = fmt.Errorf("%w: %w", router.ErrAttemptTimeout, d.Err)
+		return o
+	}
+	switch status.Code(d.Err) {
 	case codes.Canceled:
 		o.Stage = router.Canceled
 	case codes.DeadlineExceeded:

@@ -66,6 +66,9 @@ func TestNew(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	ended, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
+	tried, stop := context.WithTimeoutCause(t.Context(), 0, router.ErrAttemptTimeout)
+	defer stop()
+	<-tried.Done()
 	rpc := func(c codes.Code) balancer.DoneInfo {
 		return balancer.DoneInfo{Err: status.Error(c, ""), BytesSent: true}
 	}
@@ -82,6 +85,8 @@ func TestOutcome(t *testing.T) {
 		{"not sent", t.Context(), balancer.DoneInfo{}, router.Outcome{NotSent: true}},
 		{"canceled", t.Context(), rpc(codes.Canceled), router.Outcome{Stage: router.Canceled}},
 		{"own deadline", ended, rpc(codes.DeadlineExceeded), router.Outcome{Stage: router.Canceled, Status: 504}},
+		{"the bound of a try", tried, rpc(codes.DeadlineExceeded), router.Outcome{Stage: router.Failed}},
+		{"the bound of a try, canceled", tried, rpc(codes.Canceled), router.Outcome{Stage: router.Failed}},
 		{"server's deadline", t.Context(), rpc(codes.DeadlineExceeded), router.Outcome{Stage: router.Failed, Status: 504}},
 		{"unavailable", t.Context(), rpc(codes.Unavailable), router.Outcome{Stage: router.Failed, Status: 503}},
 		{"full", t.Context(), push, router.Outcome{Stage: router.Failed, Status: 429, RetryAfter: 1500 * time.Millisecond}},

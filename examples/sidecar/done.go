@@ -23,7 +23,12 @@ type doneRequest struct {
 	// Reply is the engine's reply as it came, an object or an event stream.
 	Reply        string `json:"reply"`
 	RetryAfterMS int64  `json:"retry_after_ms"`
-	Retry        bool   `json:"retry"`
+	// NotSent, TimedOut and Lacking say more of a failure, as router.Outcome and
+	// router.ErrAttemptTimeout have it.
+	NotSent  bool `json:"not_sent"`
+	TimedOut bool `json:"timed_out"`
+	Lacking  bool `json:"lacking"`
+	Retry    bool `json:"retry"`
 }
 
 type doneReply struct {
@@ -67,7 +72,13 @@ func (in *doneRequest) outcome() (router.Outcome, error) {
 	o.PromptTokens = cmp.Or(in.PromptTokens, o.PromptTokens)
 	o.CachedTokens = cmp.Or(in.CachedTokens, o.CachedTokens)
 	o.OutputTokens = cmp.Or(in.OutputTokens, o.OutputTokens)
-	if in.Error != "" {
+	o.NotSent, o.Lacking = in.NotSent, in.Lacking
+	switch {
+	case in.TimedOut && in.Error != "":
+		o.Err = fmt.Errorf("%w: %w", router.ErrAttemptTimeout, callerError(in.Error))
+	case in.TimedOut:
+		o.Err = router.ErrAttemptTimeout
+	case in.Error != "":
 		o.Err = callerError(in.Error)
 	}
 	return o, nil

@@ -400,6 +400,34 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestFailures: a time-out of an attempt blames its target and goes elsewhere only if
+// nothing was sent; a target that lacks the model is left once.
+func TestFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		done  object
+		again bool
+	}{
+		"timed out":             {object{"timed_out": true, "error": "10 s"}, false},
+		"timed out, not sent":   {object{"timed_out": true, "not_sent": true}, true},
+		"not sent":              {object{"not_sent": true}, true},
+		"a 404":                 {object{"status": 404}, false},
+		"a 404 of the target's": {object{"status": 404, "lacking": true}, true},
+	} {
+		h := newHost(t, 2, fast(), Config{})
+		var p pickReply
+		h.must(t, "/pick", object{"prompt": object{"text": "hello"}}, &p)
+		c.done["lease"], c.done["retry"] = p.Lease, true
+		var r doneReply
+		h.must(t, "/done", c.done, &r)
+		if !r.Settled || (r.Next != nil) != c.again {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if r.Next != nil {
+			h.must(t, "/done", object{"lease": r.Next.Lease, "status": 200}, new(doneReply))
+		}
+	}
+}
+
 // TestRetryLeft: who goes away while a retry waits leaves no lease.
 func TestRetryLeft(t *testing.T) {
 	h := newHost(t, 2, fast(), Config{})
