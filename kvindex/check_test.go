@@ -158,11 +158,14 @@ func (c *checker) target(tg *target) {
 			t.Errorf("hold %d: %d kids are counted of %d", h.number, h.kids, kids[h])
 		}
 	}
-	if mains != tg.mains || leaves != lists || free != len(tg.free) || blocks != tg.blocks || known != tg.handles.n || copies != len(tg.copies) {
-		t.Errorf("%s: %d of %d mains, %d of %d leaves, %d of %d free, %d of %d blocks, %d of %d handles, %d of %d copies", tg.id,
+	if mains != tg.mains || leaves != lists || free != len(tg.free) || blocks != tg.blocks || known != tg.handles.n ||
+		copies != len(tg.copies) {
+		t.Errorf("%s: %d of %d mains, %d of %d leaves, %d of %d free, %d of %d blocks, %d of %d handles, %d of %d copies",
+			tg.id,
 			mains, tg.mains, leaves, lists, free, len(tg.free), blocks, tg.blocks, known, tg.handles.n, copies, len(tg.copies))
 	}
-	if tg.blocks > c.x.cfg.MaxBlocks || tg.faded.len() > maxFaded || len(tg.hollow) > 0 || tg.orphans.blocks > c.x.cfg.MaxOrphans {
+	if tg.blocks > c.x.cfg.MaxBlocks || tg.faded.len() > maxFaded || len(tg.hollow) > 0 ||
+		tg.orphans.blocks > c.x.cfg.MaxOrphans {
 		t.Errorf("%s: %d blocks, %d handles, %d orphans are too many", tg.id, tg.blocks, tg.handles.n, tg.orphans.blocks)
 	}
 	orphaned := 0

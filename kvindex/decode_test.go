@@ -164,7 +164,8 @@ func TestSimulator(t *testing.T) {
 	check(t, x)
 	for run, n := range of {
 		s, _ := x.Target(run)
-		t.Logf("%-12s %2d of %2d prompts; %d blocks stored, %d removed, %d clears, %d resident now", run, right[run], n, s.Stored, s.Removed, s.Cleared, s.Blocks)
+		t.Logf("%-12s %2d of %2d prompts; %d blocks stored, %d removed, %d clears, %d resident now", run, right[run], n,
+			s.Stored, s.Removed, s.Cleared, s.Blocks)
 		if right[run] != n || s.Orphaned > 0 {
 			t.Errorf("%s: %d of %d prompts, %+v", run, right[run], n, s)
 		}
@@ -207,7 +208,10 @@ var ignoreArenas = cmpopts.IgnoreUnexported(Batch{})
 func TestDialects(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	events := []Event{
-		put("abc", 3).with(func(e *Event) { e.Adapter, e.Salt, e.Extra = "lora", "salt", []uint64{7, 0, 1 << 40}; e.Group = 0 }),
+		put("abc", 3).with(func(e *Event) {
+			e.Adapter, e.Salt, e.Extra = "lora", "salt", []uint64{7, 0, 1 << 40}
+			e.Group = 0
+		}),
 		put("abcd", 1).with(func(e *Event) { e.Adapter, e.Group = "lora", 0 }),
 		drop("abc", "a").with(func(e *Event) { e.Group = 0 }),
 		{Kind: Cleared, Group: -1},

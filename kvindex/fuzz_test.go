@@ -110,7 +110,8 @@ func FuzzApply(f *testing.F) {
 }
 
 func fuzzApply(t *testing.T, b []byte, kind uint8) {
-	c := Config{MaxBlocks: []int{1 << 20, 10 + int(kind)}[kind>>3&1], MaxOrphans: 1 + int(kind%16), Set: kind&1 > 0, HostCredit: float64(kind%3) / 2}
+	c := Config{MaxBlocks: []int{1 << 20, 10 + int(kind)}[kind>>3&1], MaxOrphans: 1 + int(kind%16), Set: kind&1 > 0,
+		HostCredit: float64(kind%3) / 2}
 	s := &script{b: b}
 	ids := []string{"a", "b", "c"}
 	all := newIndex(t, c)

@@ -33,7 +33,8 @@ func newHistory(t testing.TB, seed uint64) *history {
 		if r.IntN(4) == 0 {
 			size = sizes[r.IntN(len(sizes))]
 		}
-		d := dialect{maps: r.IntN(2) == 0, mapBatch: r.IntN(5) == 0, bytes: r.IntN(3) == 0, signed: r.IntN(2) == 0, wide: r.IntN(6) == 0}
+		d := dialect{maps: r.IntN(2) == 0, mapBatch: r.IntN(5) == 0, bytes: r.IntN(3) == 0, signed: r.IntN(2) == 0,
+			wide: r.IntN(6) == 0}
 		d.sglang = r.IntN(3) == 0
 		if r.IntN(3) == 0 {
 			d.shuffle = r
@@ -98,7 +99,8 @@ func (h *history) compare(what string) {
 				continue
 			}
 			if got != want && !(h.partial[i] && got < want) {
-				h.t.Fatalf("after %s, %s (blocks of %d, pairs %v, window %d, %+v), %d tokens %q %q: %d, want %d (%d blocks)", what, h.ids[i], e.size,
+				h.t.Fatalf("after %s, %s (blocks of %d, pairs %v, window %d, %+v), %d tokens %q %q: %d, want %d (%d blocks)",
+					what, h.ids[i], e.size,
 					e.pairs, e.window, e.talk, len(p.Tokens), p.Adapter, p.Salt, got, want, want/e.size)
 			}
 		}

@@ -255,7 +255,8 @@ func TestScopes(t *testing.T) {
 		g.holds("ab", want, scope[0], scope[1])
 	}
 	// What follows is of its parent's scope, whatever it says.
-	child := Event{Kind: Stored, Group: -1, BlockSize: 4, Tokens: tokens("c"), Hashes: []uint64{12}, HasParent: true, Parent: 11}
+	child := Event{Kind: Stored, Group: -1, BlockSize: 4, Tokens: tokens("c"), Hashes: []uint64{12}, HasParent: true,
+		Parent: 11}
 	g.apply("a", child)
 	g.holds("abc", 3, "xy", "z")
 	g.holds("abc", 0)

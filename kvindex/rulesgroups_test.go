@@ -14,7 +14,8 @@ func TestSparseAndTokenless(t *testing.T) {
 	g.holds("abcd", 4)
 	g.apply("a", drop("abc"), put("abcd", 2).with(func(e *Event) { e.Tokens, e.BlockSize = nil, 0 }))
 	g.holds("abcd", 4)
-	g.apply("a", put("xyz", 3).with(func(e *Event) { e.Tokens = nil }), put("uvw", 3).with(func(e *Event) { e.Hashes = e.Hashes[:2] }))
+	g.apply("a", put("xyz", 3).with(func(e *Event) { e.Tokens = nil }),
+		put("uvw", 3).with(func(e *Event) { e.Hashes = e.Hashes[:2] }))
 	g.holds("xyz", 0)
 	g.holds("uvw", 0)
 	g.apply("a", put("uvw", 3).with(func(e *Event) { e.Hashes = []uint64{} }))
@@ -74,7 +75,8 @@ func TestMedia(t *testing.T) {
 		g.holds("x", c.some)
 		g.apply("a", host(put("xyzw", 3)))
 		g.holds("xyzw", c.all)
-		g.apply("a", put("x", 1).with(func(e *Event) { e.Medium = Storage }), drop("abcd").with(func(e *Event) { e.Medium = Storage }))
+		g.apply("a", put("x", 1).with(func(e *Event) { e.Medium = Storage }),
+			drop("abcd").with(func(e *Event) { e.Medium = Storage }))
 		g.apply("a", host(drop("x", "xy", "xyz", "xyzw")))
 		g.holds("xyzw", 0)
 	}

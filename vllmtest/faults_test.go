@@ -98,7 +98,8 @@ func TestStatusAndRetryAfter(t *testing.T) {
 	both(t, func(t *testing.T, s *vllmtest.Server) {
 		setFaults(t, s, vllmtest.Faults{Status: 429, RetryAfter: 1500 * time.Millisecond, Next: 1})
 		res, body, err := try(s, chatBody+"}")
-		if err != nil || res.StatusCode != 429 || res.Header.Get("Retry-After") != "2" || !strings.Contains(body, "RateLimitError") {
+		if err != nil || res.StatusCode != 429 || res.Header.Get("Retry-After") != "2" || !strings.Contains(body,
+			"RateLimitError") {
 			t.Errorf("%v %v %s", err, res, body)
 		}
 		healthy(t, s)
@@ -160,7 +161,8 @@ func TestCut(t *testing.T) {
 	both(t, func(t *testing.T, s *vllmtest.Server) {
 		setFaults(t, s, vllmtest.Faults{CutAfter: 3, Next: 2})
 		_, body, err := try(s, chatBody+`,"stream":true}`)
-		if n := strings.Count(body, `"content":"`) - 1; !errors.Is(err, io.ErrUnexpectedEOF) || n != 3 || strings.Contains(body, "[DONE]") {
+		if n := strings.Count(body, `"content":"`) - 1; !errors.Is(err, io.ErrUnexpectedEOF) || n != 3 ||
+			strings.Contains(body, "[DONE]") {
 			t.Errorf("%d pieces, %v: %s", n, err, body)
 		}
 		if _, body, err = try(s, chatBody+`}`); !errors.Is(err, io.ErrUnexpectedEOF) || body == "" {
@@ -211,7 +213,8 @@ func TestBadConfigAndFaultsNameTheField(t *testing.T) {
 	}
 	s := fast(t, vllmtest.Config{})
 	for field, f := range map[string]vllmtest.Faults{
-		"Next": {Next: -1}, "Status": {Status: 200}, "RetryAfter": {RetryAfter: 1}, "Slow": {Slow: -1}, "CutAfter": {CutAfter: -1}, "Delay": {Delay: -1},
+		"Next": {Next: -1}, "Status": {Status: 200}, "RetryAfter": {RetryAfter: 1}, "Slow": {Slow: -1},
+		"CutAfter": {CutAfter: -1}, "Delay": {Delay: -1},
 	} {
 		if err := s.SetFaults(f); err == nil || !strings.Contains(err.Error(), "Faults."+field) {
 			t.Errorf("%s: %v", field, err)
@@ -297,7 +300,8 @@ func TestRestartIsCold(t *testing.T) {
 			t.Errorf("request %d: %d cached", i, r.Usage.Details.Cached)
 		}
 	}
-	if st := s.Stats(); st.Restarts != 1 || st.Requests != 4 || st.Finished != 4 || st.OutputTokens != 16 || st.CachedTokens == 0 || s.URL != url {
+	if st := s.Stats(); st.Restarts != 1 || st.Requests != 4 || st.Finished != 4 || st.OutputTokens != 16 ||
+		st.CachedTokens == 0 || s.URL != url {
 		t.Errorf("%+v", st)
 	}
 }
@@ -327,7 +331,8 @@ func TestNothingStaysBehind(t *testing.T) {
 				}
 			})
 		}
-		for i, f := range []vllmtest.Faults{{}, {Refuse: true}, {Hang: true, Next: 3}, {CutAfter: 2, Next: 5}, {Status: 500, Next: 5}, {Slow: 3}, {}} {
+		for i, f := range []vllmtest.Faults{{}, {Refuse: true}, {Hang: true, Next: 3}, {CutAfter: 2, Next: 5},
+			{Status: 500, Next: 5}, {Slow: 3}, {}} {
 			if err := s.SetFaults(f); err != nil {
 				t.Fatal(err)
 			}

@@ -23,7 +23,8 @@ func TestInstant(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
 		r = openAIReply{}
-		res := post(t, s, path, obj{"messages": msgs, "prompt": "x", "stream": true, "stream_options": obj{"include_usage": true}})
+		res := post(t, s, path, obj{"messages": msgs, "prompt": "x", "stream": true,
+			"stream_options": obj{"include_usage": true}})
 		if res.ContentLength != -1 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
 			t.Errorf("%s: %v", path, res.Header)
 		}

@@ -167,7 +167,8 @@ func TestSchedulerInvariants(t *testing.T) {
 	var preempted, aborted uint64
 	for range 30 {
 		cfg, err := Config{
-			Blocks: 10 + rng.IntN(30), BlockSize: 1 + rng.IntN(8), MaxStepTokens: 8 + rng.IntN(64), MaxSeqs: 1 + rng.IntN(8), MaxRequests: 40,
+			Blocks: 10 + rng.IntN(30), BlockSize: 1 + rng.IntN(8), MaxStepTokens: 8 + rng.IntN(64), MaxSeqs: 1 + rng.IntN(8),
+			MaxRequests: 40,
 		}.withDefaults()
 		if err != nil {
 			t.Fatal(err)
@@ -211,7 +212,8 @@ func TestSchedulerInvariants(t *testing.T) {
 				for j := range prompt {
 					prompt[j] = uint32(rng.IntN(2))
 				}
-				s := newSeq(rootKey("", ""), prompt, 1+rng.IntN(cfg.MaxModelLen-len(prompt)), cfg.BlockSize, func(i int) uint32 { return uint32(i % 2) })
+				s := newSeq(rootKey("", ""), prompt, 1+rng.IntN(cfg.MaxModelLen-len(prompt)), cfg.BlockSize,
+					func(i int) uint32 { return uint32(i % 2) })
 				if c.submit(s, time.Now()) == nil {
 					all = append(all, s)
 				}

@@ -54,7 +54,8 @@ func TestEventsTellThePool(t *testing.T) {
 }
 
 func TestEventsConfig(t *testing.T) {
-	for _, c := range []Config{{Events: &Events{}, Instant: true}, {Events: &Events{Rank: -1}}, {Events: &Events{Buffer: -1}}, {Events: &Events{HighWater: -1}}, {Events: &Events{Addr: "nowhere"}}} {
+	for _, c := range []Config{{Events: &Events{}, Instant: true}, {Events: &Events{Rank: -1}},
+		{Events: &Events{Buffer: -1}}, {Events: &Events{HighWater: -1}}, {Events: &Events{Addr: "nowhere"}}} {
 		if s, err := New(c); err == nil || !strings.Contains(err.Error(), "Events") {
 			if s != nil {
 				s.Close()

@@ -249,7 +249,8 @@ func TestRankMetricsAsRecorded(t *testing.T) {
 					continue
 				}
 				series++
-				if c.dialect == VLLM && !want[s] && !strings.HasPrefix(s, "vllm:cache_config_info{") && !strings.Contains(s, "_tokens_bucket") {
+				if c.dialect == VLLM && !want[s] && !strings.HasPrefix(s, "vllm:cache_config_info{") && !strings.Contains(s,
+					"_tokens_bucket") {
 					t.Errorf("a real page has no %s", s)
 				}
 			}

@@ -116,7 +116,8 @@ func TestCachedTokensAsRecorded(t *testing.T) {
 					if strings.HasPrefix(b.Model, "adapter") {
 						adapter = b.Model
 					}
-					s := newSeq(rootKey(adapter, b.Salt), r.Prompt, len(r.Output), cfg.BlockSize, func(i int) uint32 { return r.Output[i] })
+					s := newSeq(rootKey(adapter, b.Salt), r.Prompt, len(r.Output), cfg.BlockSize,
+						func(i int) uint32 { return r.Output[i] })
 					if err := c.submit(s, time.Now()); err != nil {
 						t.Fatal(err)
 					}
@@ -170,13 +171,15 @@ func TestMetricsPageAsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, got := seriesOf(string(real)), seriesOf(string(metricsPage(&cfg, []snapshot{{counters: newCounters(time.Now())}})))
+	want, got := seriesOf(string(real)), seriesOf(string(metricsPage(&cfg,
+		[]snapshot{{counters: newCounters(time.Now())}})))
 	if len(got) < 60 {
 		t.Fatalf("only %d series", len(got))
 	}
 	for s := range got {
 		switch {
-		case strings.HasPrefix(s, "vllm:cache_config_info{"), strings.Contains(s, `vllm:request_prompt_tokens_bucket`), strings.Contains(s, "vllm:request_generation_tokens_bucket"):
+		case strings.HasPrefix(s, "vllm:cache_config_info{"), strings.Contains(s, `vllm:request_prompt_tokens_bucket`),
+			strings.Contains(s, "vllm:request_generation_tokens_bucket"):
 			// Their labels depend on the engine's configuration.
 		case !want[s]:
 			t.Errorf("a real page has no %s", s)

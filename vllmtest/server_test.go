@@ -273,7 +273,8 @@ type anthropicUsage struct {
 func TestMessages(t *testing.T) {
 	s := fast(t, vllmtest.Config{ReplyTokens: 30})
 	system := strings.Repeat("Be brief and kind. ", 20)
-	first := obj{"model": "m", "max_tokens": 100, "system": system, "messages": []obj{{"role": "user", "content": "Hello"}}}
+	first := obj{"model": "m", "max_tokens": 100, "system": system, "messages": []obj{{"role": "user",
+		"content": "Hello"}}}
 	var r struct {
 		Type, Role string
 		Content    []struct{ Type, Text string }
@@ -281,7 +282,8 @@ func TestMessages(t *testing.T) {
 		Usage      anthropicUsage
 	}
 	call(t, s, "/v1/messages", first, &r)
-	if r.Type != "message" || r.Role != "assistant" || r.Stop != "end_turn" || r.Usage.Output != 30 || r.Usage.Read != 0 || len(r.Content) != 1 {
+	if r.Type != "message" || r.Role != "assistant" || r.Stop != "end_turn" || r.Usage.Output != 30 ||
+		r.Usage.Read != 0 || len(r.Content) != 1 {
 		t.Fatalf("%+v", r)
 	}
 	prompt := r.Usage.Input
@@ -330,12 +332,14 @@ func TestMessages(t *testing.T) {
 	if got, want := strings.Join(kinds, " "), "message_start content_block_start content_block_delta content_block_stop message_delta message_stop"; got != want {
 		t.Errorf("events %s", got)
 	}
-	if want := (prompt + 29) / 16 * 16; usage.Read != want || usage.Output != 10 || stop != "max_tokens" || len(text) != 40 {
+	if want := (prompt + 29) / 16 * 16; usage.Read != want || usage.Output != 10 || stop != "max_tokens" ||
+		len(text) != 40 {
 		t.Errorf("usage %+v, want %d read; stop %q, text %q", usage, want, stop, text)
 	}
 	// The same conversation by the chat API is the same prompt.
 	var c openAIReply
-	call(t, s, "/v1/chat/completions", obj{"max_tokens": 1, "messages": []obj{{"role": "system", "content": system}, {"role": "user", "content": "Hello"}}}, &c)
+	call(t, s, "/v1/chat/completions", obj{"max_tokens": 1, "messages": []obj{{"role": "system", "content": system},
+		{"role": "user", "content": "Hello"}}}, &c)
 	if c.Usage.Prompt != prompt || c.Usage.Details.Cached != (prompt-1)/16*16 {
 		t.Errorf("chat: %+v, want %d tokens", *c.Usage, prompt)
 	}

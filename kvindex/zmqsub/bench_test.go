@@ -31,7 +31,8 @@ func flood(b *testing.B, size int) (address string) {
 			}
 			go func() {
 				defer c.Close()
-				z, err := zmtp.New(context.Background(), c, zmtp.Config{Socket: "PUB", Minor: 1, MaxMessage: 1 << 10, Handshake: 5 * time.Second})
+				z, err := zmtp.New(context.Background(), c, zmtp.Config{Socket: "PUB", Minor: 1, MaxMessage: 1 << 10,
+					Handshake: 5 * time.Second})
 				if err != nil {
 					return
 				}

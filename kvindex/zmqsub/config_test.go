@@ -62,7 +62,8 @@ func TestSecretsStayOut(t *testing.T) {
 	_, err := New(Config{Endpoint: "tcp://user:secret@x:1", Targets: []Target{{ID: "a", Replay: "tcp://user:secret@x:1"}}})
 	for e := range errorsOf(err) {
 		var bad *router.ConfigError
-		if strings.Contains(e.Error(), "secret") || errors.As(e, &bad) && strings.Contains(reflect.ValueOf(bad.Value).String(), "secret") {
+		if strings.Contains(e.Error(), "secret") || errors.As(e, &bad) &&
+			strings.Contains(reflect.ValueOf(bad.Value).String(), "secret") {
 			t.Errorf("%v", e)
 		}
 	}
@@ -95,7 +96,8 @@ func TestWithDefaults(t *testing.T) {
 	}
 	own := Config{StaleAfter: -1, Heartbeat: -1, MinBackoff: time.Minute, Queue: 3}
 	got := own.WithDefaults()
-	if got.StaleAfter != -1 || got.Heartbeat != -1 || got.MinBackoff != time.Minute || got.MaxBackoff != time.Minute || got.Queue != 3 {
+	if got.StaleAfter != -1 || got.Heartbeat != -1 || got.MinBackoff != time.Minute || got.MaxBackoff != time.Minute ||
+		got.Queue != 3 {
 		t.Errorf("%+v", got)
 	}
 	if !reflect.DeepEqual(got.WithDefaults(), got) {

@@ -26,7 +26,8 @@ func TestPredictsCachedTokens(t *testing.T) {
 				defer srv.Close()
 				pub := srv.Events()
 				d := newDiary(t)
-				s := start(t, nw, Config{Endpoint: pub.Endpoint(), Targets: []Target{{ID: "a", Replay: pub.ReplayEndpoint()}}, Index: d})
+				s := start(t, nw, Config{Endpoint: pub.Endpoint(), Targets: []Target{{ID: "a", Replay: pub.ReplayEndpoint()}},
+					Index: d})
 				eventually(t, "it is connected", func() bool { return pub.Subscribers() == 1 })
 				r := rand.New(rand.NewPCG(1, 2))
 				right, hits := 0, 0
@@ -107,7 +108,8 @@ func ask(t *testing.T, srv *vllmtest.Server, model string, p router.Prompt) int 
 			} `json:"prompt_tokens_details"`
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&reply); err != nil || resp.StatusCode != http.StatusOK || reply.Usage.Details == nil {
+	if err := json.NewDecoder(resp.Body).Decode(&reply); err != nil || resp.StatusCode != http.StatusOK ||
+		reply.Usage.Details == nil {
 		t.Fatalf("%s: %v, %+v", resp.Status, err, reply)
 	}
 	return reply.Usage.Details.Cached

@@ -110,7 +110,8 @@ func ExampleRankEndpoint() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		sub, err := zmqsub.New(zmqsub.Config{Endpoint: endpoint, Targets: []zmqsub.Target{{ID: id, Replay: replay}}, Index: index})
+		sub, err := zmqsub.New(zmqsub.Config{Endpoint: endpoint, Targets: []zmqsub.Target{{ID: id, Replay: replay}},
+			Index: index})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -45,7 +45,8 @@ var networks = map[string]func(egress.Policy) (network, error){
 }
 
 // everywhere runs a test with every network against every publisher.
-func everywhere(t *testing.T, test func(*testing.T, func(egress.Policy) (network, error), func(testing.TB, vllmtest.Events) publisher)) {
+func everywhere(t *testing.T, test func(*testing.T, func(egress.Policy) (network, error), func(testing.TB,
+	vllmtest.Events) publisher)) {
 	for n, nw := range networks {
 		for p, pub := range publishers {
 			t.Run(n+", "+p, func(t *testing.T) {

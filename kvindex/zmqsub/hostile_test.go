@@ -145,7 +145,8 @@ func TestBindManyTargets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := newConn(context.Background(), c, role{"PUB", []string{"SUB"}}, nil, limits{message: 1 << 20, handshake: time.Second})
+		w, err := newConn(context.Background(), c, role{"PUB", []string{"SUB"}}, nil, limits{message: 1 << 20,
+			handshake: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +169,10 @@ func TestBindManyTargets(t *testing.T) {
 		return d.holds("one", 0, 4) && d.holds("ten", 0, 4) && d.holds("adapter", 0, 0)
 	})
 	b.close()
-	eventually(t, "those of the lost connection are down", func() bool { return s.State("ten") == Down && s.State("adapter") == Down })
+	eventually(t, "those of the lost connection are down", func() bool {
+		return s.State("ten") == Down &&
+			s.State("adapter") == Down
+	})
 	if s.State("one") != Live {
 		t.Errorf("one is %v", s.State("one"))
 	}
@@ -188,7 +192,8 @@ func TestEgressWhenDialled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = nw.dial(context.Background(), subscriber, strings.TrimPrefix(endpoint, "tcp://"), nil, limits{handshake: time.Second})
+		_, err = nw.dial(context.Background(), subscriber, strings.TrimPrefix(endpoint, "tcp://"), nil,
+			limits{handshake: time.Second})
 		var denied *egress.DeniedError
 		if !errors.As(err, &denied) {
 			t.Errorf("%s: %v", n, err)
@@ -215,7 +220,8 @@ func TestRankEndpoint(t *testing.T) {
 
 func TestReplyFramings(t *testing.T) {
 	seq := []byte("\x00\x00\x00\x00\x00\x00\x00\x05")
-	for _, frames := range [][][]byte{{nil, seq, []byte("p")}, {nil, []byte("topic"), seq, []byte("p")}, {nil, nil, seq, []byte("p")}, {seq, []byte("p")}} {
+	for _, frames := range [][][]byte{{nil, seq, []byte("p")}, {nil, []byte("topic"), seq, []byte("p")}, {nil, nil, seq,
+		[]byte("p")}, {seq, []byte("p")}} {
 		n, payload, err := reply(frames)
 		if n != 5 || string(payload) != "p" || err != nil {
 			t.Errorf("reply(%q) = %d, %q, %v", frames, n, payload, err)

@@ -20,7 +20,8 @@ func made(n int, at float64) []byte {
 // Live messages tell how old they are, whatever they say of their age; replayed
 // ones, which are old, and those without a time do not.
 func TestLag(t *testing.T) {
-	everywhere(t, func(t *testing.T, nw func(egress.Policy) (network, error), pub func(testing.TB, vllmtest.Events) publisher) {
+	everywhere(t, func(t *testing.T, nw func(egress.Policy) (network, error), pub func(testing.TB,
+		vllmtest.Events) publisher) {
 		p := pub(t, vllmtest.Events{})
 		defer p.Close()
 		publish(p, 0, 9)

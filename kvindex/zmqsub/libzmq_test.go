@@ -45,7 +45,8 @@ func TestConnectionsEndAtAnyMoment(t *testing.T) {
 		wg.Go(func() {
 			for i := range 25 {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				w, err := nw.dial(ctx, subscriber, strings.TrimPrefix(p.Endpoint(), "tcp://"), []string{""}, limits{message: 1 << 20, queue: 10, handshake: 5 * time.Second})
+				w, err := nw.dial(ctx, subscriber, strings.TrimPrefix(p.Endpoint(), "tcp://"), []string{""},
+					limits{message: 1 << 20, queue: 10, handshake: 5 * time.Second})
 				cancel()
 				if err != nil {
 					continue // it was broken on the way
@@ -78,7 +79,8 @@ func TestMessageWithoutAnEnd(t *testing.T) {
 	const sent = 4 << 20
 	parts := bytes.Repeat(zmtp.AppendFrame(nil, zmtp.More, nil), 32<<10)
 	endpoint := hostile(t, func(c net.Conn) {
-		z, err := zmtp.New(context.Background(), c, zmtp.Config{Socket: "PUB", MaxMessage: 1 << 10, Handshake: 5 * time.Second})
+		z, err := zmtp.New(context.Background(), c, zmtp.Config{Socket: "PUB", MaxMessage: 1 << 10,
+			Handshake: 5 * time.Second})
 		if err != nil {
 			return
 		}
@@ -98,7 +100,8 @@ func TestMessageWithoutAnEnd(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		before := resident(t)
-		lim := limits{message: 1 << 20, queue: 10, handshake: 5 * time.Second, heartbeat: time.Second, timeout: 3 * time.Second}
+		lim := limits{message: 1 << 20, queue: 10, handshake: 5 * time.Second, heartbeat: time.Second,
+			timeout: 3 * time.Second}
 		w, err := nw.dial(ctx, subscriber, strings.TrimPrefix(endpoint, "tcp://"), []string{""}, lim)
 		cancel()
 		if err != nil {
@@ -154,7 +157,8 @@ type zpublisher struct {
 }
 
 func newZPublisher(t testing.TB, cfg vllmtest.Events) publisher {
-	p := &zpublisher{t: t, cfg: cfg, do: make(chan func()), stop: make(chan struct{}), at: "tcp://127.0.0.1:*", replay: "tcp://127.0.0.1:*"}
+	p := &zpublisher{t: t, cfg: cfg, do: make(chan func()), stop: make(chan struct{}), at: "tcp://127.0.0.1:*",
+		replay: "tcp://127.0.0.1:*"}
 	if p.cfg.Buffer == 0 {
 		p.cfg.Buffer = 10_000
 	}

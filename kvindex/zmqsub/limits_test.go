@@ -38,7 +38,8 @@ func TestRepliesWaitUnread(t *testing.T) {
 	noLeak(t)
 	var sent atomic.Int64
 	endpoint := hostile(t, func(c net.Conn) {
-		z, err := zmtp.New(context.Background(), c, zmtp.Config{Socket: "ROUTER", MaxMessage: 1 << 10, Handshake: 5 * time.Second})
+		z, err := zmtp.New(context.Background(), c, zmtp.Config{Socket: "ROUTER", MaxMessage: 1 << 10,
+			Handshake: 5 * time.Second})
 		if err != nil {
 			return
 		}
@@ -193,7 +194,8 @@ func bindPeer(t *testing.T, s *Subscriber) *conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newConn(context.Background(), c, role{"PUB", []string{"SUB"}}, nil, limits{message: 1 << 20, handshake: time.Second})
+	w, err := newConn(context.Background(), c, role{"PUB", []string{"SUB"}}, nil, limits{message: 1 << 20,
+		handshake: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +217,8 @@ func TestTopicIsNotTakenOver(t *testing.T) {
 	d := newDiary(t)
 	contested := make(chan string, 1000)
 	core, logs := observer.New(zap.InfoLevel)
-	s := start(t, nil, Config{Endpoint: "tcp://127.0.0.1:0", Bind: true, Index: d, Targets: []Target{{ID: "a", Topic: "kv@a"}},
+	s := start(t, nil, Config{Endpoint: "tcp://127.0.0.1:0", Bind: true, Index: d, Targets: []Target{{ID: "a",
+		Topic: "kv@a"}},
 		Heartbeat: 50 * time.Millisecond, Logger: zap.New(core),
 		Trace: Trace{Contested: func(id, topic string) { contested <- id + " " + topic }}})
 	eventually(t, "it listens", func() bool { return s.Addr() != "" })
@@ -299,7 +302,8 @@ func TestLogOfFlapping(t *testing.T) {
 	st.logRest()
 	st.log(Cold, Live, "why")
 	lines := logs.All()[before:]
-	if len(lines) != logBurst+2 || fmt.Sprint(lines[logBurst].ContextMap()["count"]) != "40" || !strings.Contains(lines[logBurst].Message, "not logged") {
+	if len(lines) != logBurst+2 || fmt.Sprint(lines[logBurst].ContextMap()["count"]) != "40" ||
+		!strings.Contains(lines[logBurst].Message, "not logged") {
 		t.Errorf("%d lines, %v", len(lines), lines)
 	}
 }

@@ -46,7 +46,8 @@ func askRank(ctx context.Context, srv *vllmtest.Server, rank int, p router.Promp
 	if err := json.NewDecoder(resp.Body).Decode(&reply); err != nil {
 		return router.Outcome{}, err
 	}
-	return router.Outcome{Status: resp.StatusCode, PromptTokens: reply.Usage.Prompt, CachedTokens: reply.Usage.Details.Cached}, nil
+	return router.Outcome{Status: resp.StatusCode, PromptTokens: reply.Usage.Prompt,
+		CachedTokens: reply.Usage.Details.Cached}, nil
 }
 
 // TestRanksEndToEnd: one address with several data-parallel ranks. Each is a
@@ -76,7 +77,8 @@ func TestRanksEndToEnd(t *testing.T) {
 				}
 				if c.events.Shared {
 					pub := srv.Events()
-					start(t, nw, Config{Endpoint: pub.Endpoint(), Index: d, Targets: []Target{{ID: "all ranks", Ranks: ids, Replay: pub.ReplayEndpoint()}}})
+					start(t, nw, Config{Endpoint: pub.Endpoint(), Index: d, Targets: []Target{{ID: "all ranks", Ranks: ids,
+						Replay: pub.ReplayEndpoint()}}})
 				} else {
 					for i, id := range ids {
 						at, err := RankEndpoint(srv.Events().Endpoint(), i)
@@ -163,7 +165,8 @@ func TestRanksEndToEnd(t *testing.T) {
 				st := s.Stats()
 				t.Logf("served %v, %d hits, %d of %d foretold wrongly", served, hits, wrong, st.Judged)
 				if wrong > 0 || st.Mismatched > 0 || st.Judged < requests*9/10 || hits < requests/4 || srv.Stats().Evicted == 0 {
-					t.Errorf("%d and %d of %d wrong, %d hits, %d blocks evicted", wrong, st.Mismatched, st.Judged, hits, srv.Stats().Evicted)
+					t.Errorf("%d and %d of %d wrong, %d hits, %d blocks evicted", wrong, st.Mismatched, st.Judged, hits,
+						srv.Stats().Evicted)
 				}
 			})
 		}
@@ -184,7 +187,8 @@ func ownCaches(t *testing.T, shared bool) {
 	d := newDiary(t)
 	ids := []string{"a", "b"}
 	if shared {
-		start(t, nil, Config{Endpoint: srv.Events().Endpoint(), Index: d, Targets: []Target{{ID: "ab", Ranks: ids, Replay: srv.Events().ReplayEndpoint()}}})
+		start(t, nil, Config{Endpoint: srv.Events().Endpoint(), Index: d, Targets: []Target{{ID: "ab", Ranks: ids,
+			Replay: srv.Events().ReplayEndpoint()}}})
 	} else {
 		for i, id := range ids {
 			p := srv.RankEvents(i)
@@ -236,12 +240,18 @@ func TestMixedRanks(t *testing.T) {
 			p.Publish(ranked(n, 1))
 		}
 		s := start(t, nw, Config{Endpoint: p.Endpoint(), Targets: target(p), Index: d})
-		eventually(t, "one rank alone is believed, whichever it is", func() bool { return s.State("a") == Live && d.Trusted("a") })
+		eventually(t, "one rank alone is believed, whichever it is", func() bool {
+			return s.State("a") == Live &&
+				d.Trusted("a")
+		})
 		p.Publish(ranked(4, 0))
 		for n := 5; n < 10; n++ {
 			p.Publish(ranked(n, 1))
 		}
-		eventually(t, "nothing is believed", func() bool { return s.Stats().Malformed >= 6 && s.State("a") == Cold && !d.Trusted("a") })
+		eventually(t, "nothing is believed", func() bool {
+			return s.Stats().Malformed >= 6 && s.State("a") == Cold &&
+				!d.Trusted("a")
+		})
 		p.Publish(ranked(10, 0))
 		eventually(t, "nor later", func() bool { return s.Stats().Malformed >= 7 && s.State("a") == Cold && !d.Trusted("a") })
 		n := s.Stats().Connects
@@ -250,7 +260,10 @@ func TestMixedRanks(t *testing.T) {
 		for n := range 4 {
 			p.Publish(ranked(100+n, 0))
 		}
-		eventually(t, "another engine is believed", func() bool { return s.State("a") == Live && d.Trusted("a") && d.holds("a", 0, 3) })
+		eventually(t, "another engine is believed", func() bool {
+			return s.State("a") == Live && d.Trusted("a") &&
+				d.holds("a", 0, 3)
+		})
 	})
 }
 
@@ -264,7 +277,8 @@ func TestRanksOfOneStream(t *testing.T) {
 		for n := range 30 {
 			p.Publish(ranked(n, n%3))
 		}
-		s := start(t, nw, Config{Endpoint: p.Endpoint(), Index: d, Targets: []Target{{ID: "all", Ranks: []string{"a", "", "c"}, Replay: p.ReplayEndpoint()}}})
+		s := start(t, nw, Config{Endpoint: p.Endpoint(), Index: d, Targets: []Target{{ID: "all", Ranks: []string{"a", "",
+			"c"}, Replay: p.ReplayEndpoint()}}})
 		blocks := func(a, c int) func() bool {
 			return func() bool {
 				x, _ := d.Target("a")

@@ -114,7 +114,8 @@ func publishRecordings(t *testing.T, dir string) {
 			got, _ := d.Index.Target("a")
 			exp, _ := want.Target("a")
 			if got.Blocks != exp.Blocks || got.Orphans != exp.Orphans {
-				t.Errorf("%s/%s: %d blocks and %d orphans, want %d and %d", version, name, got.Blocks, got.Orphans, exp.Blocks, exp.Orphans)
+				t.Errorf("%s/%s: %d blocks and %d orphans, want %d and %d", version, name, got.Blocks, got.Orphans, exp.Blocks,
+					exp.Orphans)
 			}
 			p.Close()
 		}

@@ -21,7 +21,10 @@ func TestLateJoinGapsAndRestart(t *testing.T) {
 			publish(p, 0, 99)
 			d := newDiary(t)
 			s := start(t, nw, Config{Endpoint: p.Endpoint(), Targets: target(p), Index: d})
-			eventually(t, "the past is replayed", func() bool { return d.holds("a", 0, 99) && s.State("a") == Live && d.Trusted("a") })
+			eventually(t, "the past is replayed", func() bool {
+				return d.holds("a", 0, 99) && s.State("a") == Live &&
+					d.Trusted("a")
+			})
 
 			publish(p, 100, 110)
 			eventually(t, "live messages come", func() bool { return d.holds("a", 0, 110) })
@@ -30,7 +33,10 @@ func TestLateJoinGapsAndRestart(t *testing.T) {
 			publish(p, 111, 300)
 			p.Drop(nil)
 			publish(p, 301, 301)
-			eventually(t, "every gap is filled", func() bool { return d.holds("a", 0, 301) && s.State("a") == Live && d.Trusted("a") })
+			eventually(t, "every gap is filled", func() bool {
+				return d.holds("a", 0, 301) && s.State("a") == Live &&
+					d.Trusted("a")
+			})
 			if n := d.resets("a"); n != 1 {
 				t.Errorf("%d resets; only the first one is due", n)
 			}
@@ -41,7 +47,10 @@ func TestLateJoinGapsAndRestart(t *testing.T) {
 			p.Restart()
 			eventually(t, "it is connected again", func() bool { return s.Stats().Connects >= 2 && s.State("a") == Cold })
 			publish(p, 1000, 1009)
-			eventually(t, "the new life is applied", func() bool { return d.holds("a", 0, 9) && s.State("a") == Live && d.Trusted("a") })
+			eventually(t, "the new life is applied", func() bool {
+				return d.holds("a", 0, 9) && s.State("a") == Live &&
+					d.Trusted("a")
+			})
 			p.Close()
 			eventually(t, "it is down", is(s, "a", Down))
 			if !d.Trusted("a") {
@@ -91,13 +100,19 @@ func TestWithoutReplay(t *testing.T) {
 		publish(p, n, n)
 		p.Drop(nil)
 		publish(p, n+1, n+2)
-		eventually(t, "it goes on after the gap", func() bool { return d.holds("a", uint64(n+1), uint64(n+2)) && s.State("a") == Partial })
+		eventually(t, "it goes on after the gap", func() bool {
+			return d.holds("a", uint64(n+1), uint64(n+2)) &&
+				s.State("a") == Partial
+		})
 		if s.Stats().Gaps == 0 {
 			t.Errorf("no gap is counted")
 		}
 		resets := d.resets("a")
 		p.Break()
-		eventually(t, "nothing is believed of what may be another engine", func() bool { return d.resets("a") > resets && !d.Trusted("a") })
+		eventually(t, "nothing is believed of what may be another engine", func() bool {
+			return d.resets("a") > resets &&
+				!d.Trusted("a")
+		})
 	})
 }
 
@@ -108,12 +123,18 @@ func TestReplayIsShort(t *testing.T) {
 		publish(p, 0, 49)
 		d := newDiary(t)
 		s := start(t, nw, Config{Endpoint: p.Endpoint(), Targets: target(p), Index: d})
-		eventually(t, "it knows what the engine keeps", func() bool { return d.holds("a", 40, 49) && s.State("a") == Partial })
+		eventually(t, "it knows what the engine keeps", func() bool {
+			return d.holds("a", 40, 49) &&
+				s.State("a") == Partial
+		})
 		p.Drop(func(uint64) bool { return true })
 		publish(p, 50, 99)
 		p.Drop(nil)
 		publish(p, 100, 100)
-		eventually(t, "what cannot be filled is forgotten", func() bool { return d.holds("a", 91, 100) && s.State("a") == Partial && d.Trusted("a") })
+		eventually(t, "what cannot be filled is forgotten", func() bool {
+			return d.holds("a", 91, 100) &&
+				s.State("a") == Partial && d.Trusted("a")
+		})
 	})
 }
 
