@@ -111,19 +111,32 @@ func isBase64(b []byte) bool {
 }
 
 // isMarker reports whether the value that is next is null or a caching hint,
-// {"type":"ephemeral"}, and leaves it where it is.
+// {"type":"ephemeral"} and maybe a lifetime, and leaves it where it is.
 func isMarker(s *jsonscan.Scanner) bool {
 	look := *s
-	// A hint is short. Without the bound, hints nested in hints would be read once
-	// for each level.
-	look.B = look.B[:min(len(look.B), look.I+256)]
 	switch look.Peek() {
 	case 'n':
 		return true
 	case '{':
-		is := string(look.Member("type")) == `ephemeral`
-		s.Ahead += look.I - s.I
-		return is
+	default:
+		return false
 	}
-	return false
+	// A hint is short and flat: objects in it are not looked into, since hints nested in hints would be read once for
+	// each level.
+	look.B = look.B[:min(len(look.B), look.I+256)]
+	is := false
+	for k, ok := look.FirstKey(); ok && !is; k, ok = look.NextKey() {
+		if c := look.Peek(); c == '{' || c == '[' {
+			break
+		}
+		lo := look.I
+		typ := string(k) == "type"
+		look.Skip()
+		if typ {
+			is = string(look.B[lo:look.I]) == `"ephemeral"`
+			break
+		}
+	}
+	s.Ahead += look.I - s.I
+	return is
 }
