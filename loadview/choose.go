@@ -61,7 +61,7 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 		return d, nil, fmt.Errorf("loadview: Choose: pick chose %q, which was not offered", d.Target.ID)
 	}
 	m.sent++
-	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers, prefill: prefill(d)}
+	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers, text: d.Prompt.Text, prefill: prefill(d)}
 	n := m.inFlight.Load() + 1
 	m.inFlight.Store(n)
 	m.peak = max(m.peak, n)
@@ -100,6 +100,7 @@ type flight struct {
 	epoch   uint32 // member.epoch when it was sent
 	seq     uint64 // member.sent when it was sent
 	answers uint64 // member.answers when it was sent
+	text    string // the prompt's
 	began   bool   // a first token was seen
 	done    bool
 }
@@ -114,7 +115,7 @@ func (f *flight) FirstToken() {
 		m.answers++
 	}
 	if m.probe == f && !f.done {
-		p.learn(f, success, 0)
+		p.learn(f, success, 0, 0)
 		f.epoch = m.epoch // the rest of it counts like any other request
 	}
 	if f.prefill != 0 {
@@ -130,8 +131,12 @@ func (f *flight) FirstToken() {
 // final is derived: Canceled if Err is context.Canceled, Failed if there
 // is another Err or Status >= 400, else Finished.
 func (f *flight) Done(o router.Outcome) {
-	w, pause := f.pool.judge(o)
 	p, m := f.pool, f.member
+	w, pause := p.judge(o)
+	var key uint64
+	if w == failure && suspicious(o) || w == success && p.suspected.Load() {
+		key = p.suspects.key(f.text)
+	}
 	p.mu.Lock()
 	if f.done {
 		p.mu.Unlock()
@@ -149,8 +154,9 @@ func (f *flight) Done(o router.Outcome) {
 	f.prefill = 0
 	p.putLoad(m)
 	// The usual end of a request on a member in good health needs no clock.
-	if w == failure || w == refusal || pause > 0 || m.probe == f || m.full.Load() != 0 || w == success && m.blemished() {
-		p.learn(f, w, pause)
+	if w == failure || w == refusal || pause > 0 || m.probe == f || m.full.Load() != 0 ||
+		w == success && (key != 0 || m.blemished()) {
+		p.learn(f, w, pause, key)
 	}
 	p.mu.Unlock()
 	p.tell()

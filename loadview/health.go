@@ -54,8 +54,9 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
-// learn applies a verdict of f to its member.
-func (p *pool) learn(f *flight, w verdict, pause time.Duration) {
+// learn applies a verdict of f to its member. key is that of the prompt, 0 if it
+// makes no difference.
+func (p *pool) learn(f *flight, w verdict, pause time.Duration, key uint64) {
 	m, now := f.member, p.now()
 	m.expire(now)
 	if w == refusal {
@@ -73,49 +74,90 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration) {
 	}
 	switch w {
 	case success:
-		if !probe && f.seq <= m.streak {
-			break // sent before the first failure, it shows the time before
+		if key != 0 {
+			p.served(f, key, now)
 		}
-		m.streak = 0
-		m.fails.Store(0)
-		m.doubts = 0
-		if m.cool.Load() != 0 {
-			m.cool.Store(0)
-			m.epoch++
+		if probe || f.seq > m.streak { // an older one shows the time before
+			m.recovered(probe)
 		}
-		if probe {
-			m.set(tripped, false)
-			m.epoch++
-		}
-		m.faults = 0 // not looked at while the breaker is not closed
 	case failure:
-		// A request sent before the last recovery shows the time before it.
-		fresh := f.epoch == m.epoch
-		if fresh && !m.blemished() {
-			m.streak = m.sent
-		}
-		if probe {
-			p.trip(m, now)
-		} else if fresh && p.cfg.Load().Breaker && !m.has(tripped) {
-			m.faults++
-			if int(m.faults) >= p.cfg.Load().BreakerFailures {
-				p.trip(m, now)
-			}
-		}
-		if fresh && p.cfg.Load().CoolAfter > 0 && m.cool.Load() == 0 {
-			m.fails.Store(m.fails.Load() + 1)
-			if int(m.fails.Load()) >= p.cfg.Load().CoolAfter {
-				m.cool.Store(int64(now + p.coolDown(m.doubts)))
-				m.doubts++
-			}
-		}
+		p.failed(f, probe, key, now)
 	}
+	p.watchEnds(m)
+	p.putState(m, now)
+}
+
+// watchEnds sees to it that the ends of m's states are noticed.
+func (p *pool) watchEnds(m *member) {
 	for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load(), m.full.Load()} {
 		if t != 0 && !m.gone {
 			p.watch(time.Duration(t))
 		}
 	}
-	p.putState(m, now)
+}
+
+// recovered clears what failures did to m. probe: the request was the half-open
+// breaker's.
+func (m *member) recovered(probe bool) {
+	m.streak = 0
+	m.fails.Store(0)
+	m.doubts = 0
+	if m.cool.Load() != 0 {
+		m.cool.Store(0)
+		m.epoch++
+	}
+	if probe {
+		m.set(tripped, false)
+		m.epoch++
+	}
+	m.faults = 0 // not looked at while the breaker is not closed
+}
+
+// failed counts a failure of f, unless it speaks of the request.
+func (p *pool) failed(f *flight, probe bool, key uint64, now time.Duration) {
+	m := f.member
+	fresh := f.epoch == m.epoch // else it shows the time before the last recovery
+	var x *suspect
+	if key != 0 && (fresh || probe) {
+		var member bool
+		if x, member = p.suspect(m, key, now); !member {
+			return
+		}
+	}
+	if fresh && !m.blemished() {
+		m.streak = m.sent
+	}
+	b := blame{member: m, epoch: m.epoch, counted: fresh}
+	if probe {
+		p.trip(m, now)
+	}
+	if fresh {
+		b.cooled, b.broke = p.count(m, now)
+	}
+	if x != nil && len(x.blamed) < maxBlamed {
+		x.blamed = append(x.blamed, b)
+	}
+}
+
+// count counts one more failure in a row. cooled and broke report whether it cooled
+// m and opened its breaker.
+func (p *pool) count(m *member, now time.Duration) (cooled, broke bool) {
+	cfg := p.cfg.Load()
+	if cfg.Breaker && !m.has(tripped) {
+		if m.faults++; int(m.faults) >= cfg.BreakerFailures {
+			p.trip(m, now)
+			broke = true
+		}
+	}
+	if cfg.CoolAfter > 0 && m.cool.Load() == 0 {
+		m.fails.Store(m.fails.Load() + 1)
+		if int(m.fails.Load()) >= cfg.CoolAfter {
+			m.cool.Store(int64(now + p.coolDown(m.doubts)))
+			m.doubts++
+			cooled = true
+		}
+	}
+	return cooled, broke
 }
 
 func (p *pool) trip(m *member, now time.Duration) {

@@ -46,6 +46,9 @@
 //     it is [router.Full]. The first of them that ends frees it, and its
 //     successes raise the limit again. Without a Retry-After the limit is at least
 //     one. See FullFor to turn that off.
+//   - A 5xx to a text that failed with a 5xx on another member less than 30 s before
+//     speaks of the request. Nobody is blamed for it any more, and the blame of the
+//     other one is taken back, unless a member serves it after all.
 //   - A time-out after the request was sent is no failure of a member that answered
 //     another request meanwhile: that request takes long. Nor is a probe that times
 //     out, while the member answers requests.

@@ -1,6 +1,7 @@
 package loadview
 
 import (
+	"hash/maphash"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,9 @@ type pool struct {
 
 	warming []*member // members with a handicap
 
+	suspects  suspects
+	suspected atomic.Bool // len(suspects.list) > 0, to be read without the lock
+
 	waiters chan struct{} // of the last Changed; nil: there was none since the last change
 	forget  listeners
 
@@ -43,9 +47,10 @@ func newPool(cfg Config) *pool {
 	p := &pool{
 		dialects: enginepage.NewTable(append(cfg.Scrape.Dialects[:len(cfg.Scrape.Dialects):len(cfg.Scrape.Dialects)],
 			enginepage.Dialects()...)),
-		clock: newClock(cfg.Now),
-		byID:  map[string]*member{},
-		work:  make(chan struct{}, 1),
+		clock:    newClock(cfg.Now),
+		byID:     map[string]*member{},
+		suspects: suspects{seed: maphash.MakeSeed()},
+		work:     make(chan struct{}, 1),
 	}
 	p.cfg.Store(&cfg)
 	return p
