@@ -57,9 +57,7 @@ func (g *Gateway) build(f *file.File, old *state) (*state, error) {
 		indexed: make(map[string]bool), polled: make(map[string]bool),
 	}
 	b.view = fmt.Sprint(f.Egress, f.MetricsScrape, f.HealthProbe, f.Health)
-	if err := b.readers(); err != nil {
-		return nil, err
-	}
+	b.readers()
 	if err := b.makeIndex(); err != nil {
 		return nil, err
 	}
@@ -78,18 +76,14 @@ func (g *Gateway) build(f *file.File, old *state) (*state, error) {
 
 // readers finds the providers with events and occupancies that a strategy reads; those of
 // the others are not followed.
-func (b *builder) readers() error {
+func (b *builder) readers() {
 	for i := range b.file.Routes {
-		s, _, err := b.gateway.options.file().StrategyOf(&b.file.Routes[i])
-		if err != nil {
-			return err
-		}
+		s, _ := b.file.Routes[i].Made()
 		for _, t := range b.file.Routes[i].Targets {
 			b.indexed[t.Provider] = b.indexed[t.Provider] || s.ReadsIndex
 			b.polled[t.Provider] = b.polled[t.Provider] || s.ReadsOccupancy
 		}
 	}
-	return nil
 }
 
 // makeIndex takes the index of the state before if its bounds are the same.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -88,9 +89,9 @@ func (b *builder) route(fr *file.Route) error {
 
 // setStrategy makes the strategy of r, or takes that of was.
 func (r *route) setStrategy(o Options, fr *file.Route, was *route) error {
-	s, cfg, err := o.file().StrategyOf(fr)
-	if err != nil {
-		return err
+	s, cfg := fr.Made()
+	if s.New == nil {
+		return errors.New("the file was not made by Parse")
 	}
 	r.settings = fr.Settings[fr.Strategy]
 	if was != nil && was.by == r.by && was.sources == r.sources && file.Same(was.settings, r.settings) {
@@ -102,6 +103,7 @@ func (r *route) setStrategy(o Options, fr *file.Route, was *route) error {
 			return err
 		}
 	}
+	var err error
 	r.strategy, err = s.New(cfg)
 	return err
 }

@@ -312,13 +312,3 @@ func leaves(err error) []error {
 	}
 	return []error{err}
 }
-
-// keyOf returns the key of a field of t, "" if it has none.
-func keyOf(t reflect.Type, name string) string {
-	for _, f := range fields(t) {
-		if t.Field(f.index).Name == name {
-			return f.key
-		}
-	}
-	return ""
-}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // A decoder reads a source into structs and collects every problem.
@@ -127,60 +126,6 @@ func display(path string) string {
 
 func bare(r rune) bool {
 	return r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-}
-
-// A field is one key of a struct.
-type field struct {
-	key   string
-	index int
-	tag   reflect.StructTag
-}
-
-// fields returns the keys of a struct: of our own those with a tag, of a
-// package's Config the plain ones in snake case.
-func fields(t reflect.Type) []field {
-	var fs []field
-	own := t.PkgPath() == reflect.TypeFor[File]().PkgPath()
-	for i := range t.NumField() {
-		f := t.Field(i)
-		switch key := f.Tag.Get("toml"); {
-		case !f.IsExported() || key == "-":
-		case key != "":
-			fs = append(fs, field{key, i, f.Tag})
-		case !own && plain(f.Type):
-			fs = append(fs, field{snake(f.Name), i, f.Tag})
-		}
-	}
-	return fs
-}
-
-// plain reports whether a value of t can stand in a file.
-func plain(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.Bool, reflect.String, reflect.Float32, reflect.Float64,
-		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return true
-	case reflect.Slice:
-		return t.Elem().Kind() == reflect.String
-	}
-	return false
-}
-
-// snake returns a Go name in snake case: MaxNodes is max_nodes, SessionTTL
-// session_ttl.
-func snake(name string) string {
-	var b strings.Builder
-	rs := []rune(name)
-	for i, r := range rs {
-		before := i > 0 && (unicode.IsLower(rs[i-1]) || unicode.IsDigit(rs[i-1]))
-		after := i > 0 && i+1 < len(rs) && unicode.IsLower(rs[i+1])
-		if unicode.IsUpper(r) && (before || after) {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
 }
 
 // table reads a table into the struct v.

@@ -1,10 +1,6 @@
 package file
 
-import (
-	"reflect"
-
-	"github.com/warmroute/router/lmcache"
-)
+import "github.com/warmroute/router/lmcache"
 
 // A defaulter is a table of this package. It is given its defaults before the file is
 // read into it.
@@ -46,6 +42,7 @@ func (f *File) setDefaults(strategies map[string]Strategy) {
 		r.Failover = r.Failover.WithDefaults()
 		keysOnly(&r.Failover)
 		s := strategies[r.Strategy]
+		r.strategy = s
 		if s.Config != nil {
 			if r.Settings == nil {
 				r.Settings = make(map[string]any)
@@ -61,40 +58,4 @@ func (f *File) setDefaults(strategies map[string]Strategy) {
 			}
 		}
 	}
-}
-
-// keysOnly clears the fields of a Config that stand in no file, such as hooks.
-func keysOnly[C any](c *C) {
-	old, v := *c, reflect.ValueOf(c).Elem()
-	v.SetZero()
-	for _, f := range fields(v.Type()) {
-		v.Field(f.index).Set(reflect.ValueOf(old).Field(f.index))
-	}
-}
-
-// Same reports whether a and b, which are tables of a [File] or settings of a strategy,
-// have the same value for every key. Fields that stand in no file make no difference.
-func Same(a, b any) bool {
-	return sameKeys(reflect.ValueOf(a), reflect.ValueOf(b))
-}
-
-func sameKeys(a, b reflect.Value) bool {
-	if !a.IsValid() || !b.IsValid() {
-		return a.IsValid() == b.IsValid()
-	}
-	if a.Type() != b.Type() {
-		return false
-	}
-	if a.Kind() == reflect.Pointer {
-		return sameKeys(a.Elem(), b.Elem())
-	}
-	if a.Kind() != reflect.Struct {
-		return reflect.DeepEqual(a.Interface(), b.Interface())
-	}
-	for _, f := range fields(a.Type()) {
-		if !sameKeys(a.Field(f.index), b.Field(f.index)) {
-			return false
-		}
-	}
-	return true
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config/file"
+	"github.com/warmroute/router/strategy/cacheaware"
 )
 
 const two = `
@@ -151,4 +152,20 @@ func ExampleSame() {
 	// Output:
 	// true true
 	// true
+}
+
+// The strategy of a route, made by its settings in the file.
+func ExampleRoute_Made() {
+	f, err := file.Parse("router.toml", []byte(two), file.Options{})
+	if err != nil {
+		panic(err)
+	}
+	s, cfg := f.Routes[0].Made()
+	c, ok := cfg.(*cacheaware.Config) // a copy
+	fmt.Println(ok, c.Threshold, s.ReadsIndex)
+	made, err := s.New(c)
+	fmt.Printf("%T %v\n", made, err)
+	// Output:
+	// true 0.5 false
+	// *cacheaware.Strategy <nil>
 }

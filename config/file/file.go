@@ -149,6 +149,8 @@ type Route struct {
 	// Settings are the tables [routes.NAME], by the strategy's name: pointers to
 	// its Config.
 	Settings map[string]any `toml:"-"`
+
+	strategy Strategy
 }
 
 // RouteTarget is one provider of a route.

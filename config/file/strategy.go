@@ -1,7 +1,6 @@
 package file
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -189,19 +188,10 @@ func (o Options) Validate() error {
 	return err
 }
 
-// StrategyOf returns the strategy that r names, and a copy of its settings for its
-// functions, nil if it has none.
-func (o Options) StrategyOf(r *Route) (Strategy, any, error) {
-	all, err := o.strategies()
-	if err != nil {
-		return Strategy{}, nil, err
-	}
-	s := all[r.Strategy]
-	if s.New == nil {
-		return Strategy{}, nil, errors.New("config: the strategy " + r.Strategy + " is not known")
-	}
-	return s, copyOf(r.settingsOf(s)), nil
-}
+// Made returns how the route's strategy is made, and a copy of its settings for the
+// functions of Strategy, nil if it has none. New is nil if r is not of a file that Parse
+// returned.
+func (r *Route) Made() (Strategy, any) { return r.strategy, copyOf(r.settingsOf(r.strategy)) }
 
 // settingsOf returns the Config of the route's own strategy: the one that was read from
 // the file, or an empty one. nil: the strategy has none.
