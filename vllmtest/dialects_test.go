@@ -45,8 +45,8 @@ func TestDialects(t *testing.T) {
 func TestMetricsFaults(t *testing.T) {
 	s := NewServer(Config{Dialect: TensorRT})
 	defer s.Close()
-	get := func(url string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	get := func(url string, limit time.Duration) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
@@ -62,23 +62,23 @@ func TestMetricsFaults(t *testing.T) {
 	}
 	for url, want := range map[string]string{s.MetricsURL(): "trtllm_num_requests_running",
 		s.URL + "/metrics": `"numActiveRequests":0`} {
-		if page, err := get(url); err != nil || !strings.Contains(page, want) {
+		if page, err := get(url, 30*time.Second); err != nil || !strings.Contains(page, want) {
 			t.Errorf("%s: %v, %s", url, err, page)
 		}
 	}
 	if err := s.SetFaults(Faults{HangMetrics: true, Status: 500, Next: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := get(s.MetricsURL()); err == nil {
+	if _, err := get(s.MetricsURL(), 300*time.Millisecond); err == nil {
 		t.Error("it did not hang")
 	}
-	if page, err := get(s.URL + "/health"); err != nil || page != "" {
+	if page, err := get(s.URL+"/health", 30*time.Second); err != nil || page != "" {
 		t.Errorf("/health: %v, %s", err, page)
 	}
 	if err := s.SetFaults(Faults{GarbageMetrics: true}); err != nil {
 		t.Fatal(err)
 	}
-	if page, err := get(s.MetricsURL()); err != nil || !strings.Contains(page, "NaN NaN") {
+	if page, err := get(s.MetricsURL(), 30*time.Second); err != nil || !strings.Contains(page, "NaN NaN") {
 		t.Errorf("garbage: %v, %s", err, page)
 	}
 }
