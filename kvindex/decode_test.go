@@ -19,7 +19,7 @@ import (
 	"github.com/warmroute/router/internal/shareddata"
 )
 
-// brief says in one line what a batch says.
+// brief returns a batch in one line.
 func brief(b Batch) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%v rank %d", b.Time, b.Rank)

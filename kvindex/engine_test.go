@@ -10,7 +10,7 @@ import (
 )
 
 // engine is a naive cache of one replica, the oracle: it keeps its blocks as
-// plainly as can be and tells of each change.
+// plainly as can be and reports each change.
 type engine struct {
 	rand    *rand.Rand
 	size    int // tokens of a block
@@ -127,7 +127,7 @@ func (e *engine) emit(ev Event) {
 	e.events = append(e.events, ev)
 }
 
-// take takes a block out of those that are free, and tells of what it held.
+// take takes a block out of those that are free, and reports its contents.
 func (e *engine) take(i int) {
 	at := slices.Index(e.free, i)
 	e.free = slices.Delete(e.free, at, at+1)
@@ -214,7 +214,7 @@ func (e *engine) serve(p router.Prompt) {
 	e.free = append(e.free, used...)
 }
 
-// storeSliding tells of the same blocks in the sliding group, all or some of them.
+// storeSliding reports the same blocks in the sliding group, all or some of them.
 func (e *engine) storeSliding(ev Event, hashes []uint64) {
 	// Any of these windows reaches over as many blocks.
 	ev.Group, ev.Spec, ev.Window = 0, SpecSliding, int32((e.window-1)*e.size+2+e.odd%e.size)
@@ -247,7 +247,7 @@ func (e *engine) hole() {
 	}
 }
 
-// message returns what happened since the last one.
+// message returns the changes since the last one.
 func (e *engine) message() (seq uint64, payload []byte) {
 	payload = e.talk.encode(0, e.events)
 	e.events = nil

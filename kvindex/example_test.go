@@ -18,7 +18,7 @@ func Example() {
 		"92cfdeadbeef12345678cfffffffffffffffffc098010203040506070804c0a347505500")
 	batch, err := kvindex.Decode(payload)
 	if err != nil {
-		x.Reset("replica-1") // what it holds is not known any more
+		x.Reset("replica-1") // its cache is not known any more
 		return
 	}
 	if err := x.Apply("replica-1", 0, batch); err != nil {

@@ -15,8 +15,8 @@ func stored(hash uint64, tokens ...uint32) kvindex.Batch {
 	}}}
 }
 
-// A message that is missing ends the trust in a target until what is missing was
-// applied, as from the engine's replay socket, or Reset gives up what was known.
+// A missing message ends the trust in a target until it has been applied, as from
+// the engine's replay socket, or until Reset forgets the target's blocks.
 func ExampleIndex_Apply() {
 	x, err := kvindex.New(kvindex.Config{MaxBlocks: 100_000})
 	if err != nil {
@@ -42,7 +42,7 @@ func ExampleIndex_Apply() {
 	// message 9: [0] false
 }
 
-// Suspend says that a stream is out of touch. What is known is kept for the time
+// Suspend marks a stream as out of touch. The target's blocks are kept for the time
 // when it is back.
 func ExampleIndex_Suspend() {
 	x, err := kvindex.New(kvindex.Config{})
@@ -61,7 +61,7 @@ func ExampleIndex_Suspend() {
 	// true
 }
 
-// What to look at when predictions are wrong.
+// The counters to look at when predictions are wrong.
 func ExampleIndex_Target() {
 	x, err := kvindex.New(kvindex.Config{})
 	if err != nil {
@@ -83,7 +83,7 @@ func ExampleIndex_Target() {
 	// false
 }
 
-// A message that cannot be read says nothing about what came before it: the state
+// After a message that cannot be read the blocks before it are in doubt: the state
 // of the engine's cache is unknown.
 func ExampleDecode() {
 	b, err := kvindex.Decode([]byte{0x93, 0xcb, 0x41, 0xda, 0x30, 0x54, 0x98, 0x10, 0, 0, 0x91, 0x91, 0xb0,

@@ -65,7 +65,7 @@ func (x *Index) work(id string) uint64 {
 }
 
 // TestWorkOfCollidingHashes: hashes that an engine has chosen so that they fall into
-// one cell cost what others do.
+// one cell cost as much as others.
 func TestWorkOfCollidingHashes(t *testing.T) {
 	for name, hashesOf := range map[string]func(n int) []uint64{
 		"one cell of the table as it was": colliding,

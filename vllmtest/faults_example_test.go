@@ -21,7 +21,7 @@ func ask(replica *vllmtest.Server) int {
 	return res.StatusCode
 }
 
-// What goes wrong is the test's to say: here one request is turned away, then the
+// A test chooses the faults: here one request is refused, then the
 // replica is gone, then it is back with an empty cache.
 func ExampleServer_SetFaults() {
 	replica, err := vllmtest.New(vllmtest.Config{TimeScale: 0.001})
@@ -52,7 +52,7 @@ func ExampleServer_SetFaults() {
 	// 2 finished, 1 faulted, 1 restart
 }
 
-// A publisher alone, for tests of what reads KV events.
+// A publisher alone, for tests of readers of KV events.
 func ExampleNewPublisher() {
 	p, err := vllmtest.NewPublisher(vllmtest.Events{Topic: "kv-events"})
 	if err != nil {

@@ -58,7 +58,7 @@ func healthy(t *testing.T, s *vllmtest.Server) {
 	}
 }
 
-// eventually waits for what another goroutine is about to do.
+// eventually waits for another goroutine.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {

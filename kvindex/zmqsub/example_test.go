@@ -43,7 +43,7 @@ func wait(cond func() bool) {
 	}
 }
 
-// One engine feeds the index, also with what it had cached before the subscriber
+// One engine feeds the index, also with the blocks that it had cached before the subscriber
 // came.
 func Example() {
 	vllm := engine(1, vllmtest.Events{Topic: "kv-events"})
@@ -128,7 +128,7 @@ func ExampleRankEndpoint() {
 	// tcp://vllm-1:5560 <nil>
 }
 
-// Several ranks in one stream are told apart by the rank that each message names.
+// Several ranks in one stream are distinguished by the rank that each message names.
 func ExampleTarget_ranks() {
 	dynamo := engine(2, vllmtest.Events{Shared: true})
 	defer dynamo.Close()
@@ -154,7 +154,7 @@ func ExampleTarget_ranks() {
 	// [0 96]
 }
 
-// With Bind the engines connect, and their topics tell them apart.
+// With Bind the engines connect, and their topics distinguish them.
 func ExampleSubscriber_Addr() {
 	index, err := kvindex.New(kvindex.Config{})
 	if err != nil {
@@ -178,7 +178,7 @@ func ExampleSubscriber_Addr() {
 	// listens on 127.0.0.1
 }
 
-// What becomes of a stream is told to Trace.
+// Trace reports the states of a stream.
 func ExampleTrace() {
 	vllm := engine(1, vllmtest.Events{})
 	index, err := kvindex.New(kvindex.Config{})
@@ -189,7 +189,7 @@ func ExampleTrace() {
 	sub, err := zmqsub.New(zmqsub.Config{
 		Endpoint: vllm.Events().Endpoint(), Index: index, Targets: []zmqsub.Target{{ID: "vllm-1"}},
 		Trace: zmqsub.Trace{Transition: func(id string, from, to zmqsub.State, why string) {
-			if to == zmqsub.Down { // why says what the network said
+			if to == zmqsub.Down { // why has the network's words
 				why = "the connection is lost"
 			}
 			told <- fmt.Sprintf("%s: %v -> %v: %s", id, from, to, why)

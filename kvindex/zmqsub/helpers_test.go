@@ -90,7 +90,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// diary is an index that keeps what it was told, and a real one beside it.
+// diary is an index that keeps a list of its calls, and passes them to a real one.
 type diary struct {
 	*kvindex.Index
 	mu    sync.Mutex

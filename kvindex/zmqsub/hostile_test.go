@@ -43,7 +43,7 @@ func asPeer(c net.Conn, socket string) {
 }
 
 // TestHostilePeers: whatever is at the other end, the subscriber goes on trying,
-// keeps little, and ends when it is told to.
+// keeps little, and ends with its context.
 func TestHostilePeers(t *testing.T) {
 	endless := bytes.Repeat(zmtp.AppendFrame(nil, zmtp.More, make([]byte, 100)), 100)
 	peers := map[string]func(net.Conn){

@@ -27,7 +27,7 @@ func init() {
 }
 
 // TestConnectionsEndAtAnyMoment: however connections end, of themselves or by us,
-// libzmq's threads end too. They would not if one of them had an event to tell to
+// libzmq's threads end too. They would not if one of them had an event to report to
 // nobody.
 func TestConnectionsEndAtAnyMoment(t *testing.T) {
 	noLeak(t)

@@ -211,7 +211,7 @@ func bindPeer(t *testing.T, s *Subscriber) *conn {
 }
 
 // TestTopicIsNotTakenOver: with Bind, a second engine that publishes under the topic
-// of a target is ignored while the first one is connected, and told of.
+// of a target is ignored while the first one is connected, and reported.
 func TestTopicIsNotTakenOver(t *testing.T) {
 	noLeak(t)
 	d := newDiary(t)
@@ -238,7 +238,7 @@ func TestTopicIsNotTakenOver(t *testing.T) {
 	}
 	tell(first, 2)
 	eventually(t, "the first engine is still heard", func() bool { return d.holds("a", 0, 2) && s.State("a") == Live })
-	eventually(t, "the second one is told of", func() bool { return s.Stats().Contested == 100 })
+	eventually(t, "the second one is reported", func() bool { return s.Stats().Contested == 100 })
 	if got := <-contested; got != "a kv@a@m" || len(contested) != 99 {
 		t.Errorf("%q and %d more", got, len(contested))
 	}
