@@ -103,7 +103,9 @@ func digestData(dst []byte, lo int) []byte {
 
 func isBase64(b []byte) bool {
 	for _, c := range b {
-		if !(c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_' || c == '=') {
+		switch {
+		case c|0x20 >= 'a' && c|0x20 <= 'z', c >= '0' && c <= '9', c == '+', c == '/', c == '-', c == '_', c == '=':
+		default:
 			return false
 		}
 	}

@@ -86,7 +86,8 @@ func ExampleParser() {
 		Unknown:  func(path string, err error) { fmt.Println("told:", path, errors.Is(err, prompt.ErrSyntax)) },
 	}
 	h := http.Header{"X-Session-Id": {"chat-7"}, "Authorization": {"Bearer of tenant a"}}
-	p, err := parser.FromRequest("/v1/chat/completions", h, []byte(`{"model":"sql-lora","messages":[{"role":"user","content":"Hello"}]}`))
+	body := []byte(`{"model":"sql-lora","messages":[{"role":"user","content":"Hello"}]}`)
+	p, err := parser.FromRequest("/v1/chat/completions", h, body)
 	fmt.Println(p.Model, p.Adapter, p.Session, err)
 
 	p, err = parser.FromRequest("/v1/chat/completions", nil, []byte(`{"messages":`))
@@ -99,7 +100,9 @@ func ExampleParser() {
 
 // What a host reads of a body by itself it can name as this package does.
 func ExampleAPIOf() {
-	for _, path := range []string{"/v1/chat/completions", "/openai/v1/responses?x=1", "/generate", "/inference/v1/generate", "/metrics"} {
+	for _, path := range []string{
+		"/v1/chat/completions", "/openai/v1/responses?x=1", "/generate", "/inference/v1/generate", "/metrics",
+	} {
 		fmt.Printf("%q\n", prompt.APIOf(path))
 	}
 	fmt.Println(prompt.BlockKindOf("tool_use") == prompt.BlockCall, prompt.IsUser("assistant"))

@@ -194,7 +194,10 @@ func (r Parser) read(a api, h http.Header, body []byte, hard, soft *Error) (rout
 		}
 	}
 	q := router.Prompt{
-		Model: bounded(p.model), Adapter: bounded(p.adapter), Salt: bounded(joinSalt(p.salt, p.extraKey)), Tokens: p.tokens,
+		Model:   bounded(p.model),
+		Adapter: bounded(p.adapter),
+		Salt:    bounded(joinSalt(p.salt, p.extraKey)),
+		Tokens:  p.tokens,
 	}
 	if p.hard == nil {
 		q.Text = p.text(r.MaxText)

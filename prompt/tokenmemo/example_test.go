@@ -23,11 +23,13 @@ func ExampleMemo() {
 	fmt.Println(ids, whole)
 
 	var reply tokenmemo.Reply // is written to as the reply passes by
-	fmt.Fprint(&reply, `{"choices":[{"index":0,"message":{"content":"Hi"},"finish_reason":"stop","token_ids":[17,2]}],"prompt_token_ids":[1,15,3]}`)
+	fmt.Fprint(&reply, `{"prompt_token_ids":[1,15,3],
+		"choices":[{"index":0,"message":{"content":"Hi"},"finish_reason":"stop","token_ids":[17,2]}]}`)
 	ids, output := reply.Tokens()
 	memo.Learn(key, ids, output)
 
-	again, _ := tokenmemo.NewKey(path, []byte(`{"messages":[{"role":"user","content":"Hello"}],"model":"llama","temperature":0.5}`))
+	body = []byte(`{"messages":[{"role":"user","content":"Hello"}],"model":"llama","temperature":0.5}`)
+	again, _ := tokenmemo.NewKey(path, body)
 	ids, whole = memo.Tokens(again)
 	fmt.Println(ids, whole)
 	// Output:
@@ -46,7 +48,8 @@ func ExampleNewKey() {
 	a := key(`{"model":"llama","messages":[{"role":"user","content":"Hello"}],"temperature":1}`)
 	b := key(`{"messages":[{"role":"user","content":"Hello"}],"model":"llama"}`)
 	fmt.Println(a.Chat, a.Plain, b.ReturnsIDs)
-	key(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`)
+	key(`{"messages":[{"role":"user",
+		"content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`)
 	// Output:
 	// can be told: true
 	// can be told: true
