@@ -176,7 +176,8 @@ func (llamaCompletion) usage(m *members, u *counts) {
 	if t.Peek() != '{' {
 		return
 	}
-	u.cached = max(u.cached, t.IntOf("cache_n"))
+	cached, found := t.FindInt("cache_n")
+	u.cached, u.reported = max(u.cached, cached), u.reported || found
 	if done := t.IntOf("prompt_n"); done > 0 && done <= n {
 		u.cached = max(u.cached, n-done)
 	}

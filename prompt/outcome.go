@@ -38,9 +38,10 @@ func RetryAfter(h http.Header) time.Duration {
 func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
 	o := router.Outcome{Status: status, RetryAfter: RetryAfter(h)}
 	if r != nil {
-		u := r.Usage()
+		u, cached := r.usage()
 		o.Reply = r.Text()
 		o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
+		o.CachedReported = cached
 	}
 	return o
 }

@@ -39,7 +39,7 @@ func TestRetryAfter(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	var r prompt.Reply
 	fmt.Fprint(&r, `{"choices":[{"index":0,"message":{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}`)
-	want := router.Outcome{Status: 200, Reply: a + "hi", PromptTokens: 7, CachedTokens: 5, OutputTokens: 3}
+	want := router.Outcome{Status: 200, Reply: a + "hi", PromptTokens: 7, CachedTokens: 5, CachedReported: true, OutputTokens: 3}
 	if d := cmp.Diff(want, r.Outcome(200, http.Header{})); d != "" {
 		t.Error(d)
 	}
@@ -47,6 +47,32 @@ func TestOutcome(t *testing.T) {
 	want = router.Outcome{Status: 429, RetryAfter: 2 * time.Second}
 	if d := cmp.Diff(want, none.Outcome(429, http.Header{"Retry-After": {"2"}})); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestCachedReported: an engine that names the cached tokens, if only as 0, has reported them; one that leaves them
+// out, or null, has not.
+func TestCachedReported(t *testing.T) {
+	for reply, want := range map[string]bool{
+		`{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}}`:                                  true,
+		`{"usage":{"prompt_tokens":7,"prompt_tokens_details":null}}`:                                                 false,
+		`{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":null}}}`:                               false,
+		`{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"audio_tokens":0}}}`:                                   false,
+		`{"usage":{"prompt_tokens":7}}`:                                                                              false,
+		`{"usage":null}`:                                                                                             false,
+		`{}`:                                                                                                         false,
+		`{"type":"message","usage":{"input_tokens":7,"cache_read_input_tokens":0}}`:                                  true,
+		`{"type":"message","usage":{"input_tokens":7,"output_tokens":1}}`:                                            false,
+		`{"text":"x","meta_info":{"prompt_tokens":7,"cached_tokens":0}}`:                                             true,
+		`{"content":"x","tokens_evaluated":7,"timings":{"cache_n":0,"prompt_n":7}}`:                                  true,
+		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"prompt_tokens_details\":{\"cached_tokens\":0}}}\n\n": true,
+		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7}}\n\n":                                                 false,
+	} {
+		var r prompt.Reply
+		fmt.Fprint(&r, reply)
+		if o := r.Outcome(200, nil); o.CachedReported != want || o.CachedTokens != 0 {
+			t.Errorf("%s: reported %v, %d tokens", reply, o.CachedReported, o.CachedTokens)
+		}
 	}
 }
 

@@ -170,24 +170,35 @@ func (r *Reply) Text() string {
 // asked for it (stream_options.include_usage) or the engine reports it anyway. For the replies
 // to a batch it is their sum.
 func (r *Reply) Usage() Usage {
+	u, _ := r.usage()
+	return u
+}
+
+// usage is Usage and reports whether the engine named the cached tokens, if only as 0.
+func (r *Reply) usage() (u Usage, cached bool) {
 	switch r.form {
 	case formObject:
 		r.members.scan(r.object(), nil)
 		var u counts
 		u.take(nil, &r.members)
-		return u.usage()
+		return u.usage(), u.reported
 	case formArray:
 		return r.batch()
 	}
 	if r.stream.api == (sglangGenerate{}) && r.stream.several {
-		return Usage{} // each reply counts for itself
+		return Usage{}, false // each reply counts for itself
 	}
+	return r.streamed()
+}
+
+// streamed is usage of a stream.
+func (r *Reply) streamed() (Usage, bool) {
 	u := r.counts
 	if held := r.events.Held(); len(held) > 0 && held[0] == '{' { // the last event, which may lack its end
 		r.members.scan(held, nil)
 		u.take(r.stream.api, &r.members)
 	}
-	return u.usage()
+	return u.usage(), u.reported
 }
 
 // object returns a JSON reply, or its skim if it is too long.
@@ -199,7 +210,8 @@ func (r *Reply) object() []byte {
 }
 
 // batch adds up the replies of an array; nothing is known if one of them was cut.
-func (r *Reply) batch() (sum Usage) {
+func (r *Reply) batch() (sum Usage, cached bool) {
+	cached = true
 	s := jsonscan.Scanner{B: r.raw}
 	for ok := s.FirstElem(); ok; ok = s.NextElem() {
 		s.Peek()
@@ -209,14 +221,15 @@ func (r *Reply) batch() (sum Usage) {
 		var c counts
 		c.take(nil, &r.members)
 		u := c.usage()
+		cached = cached && c.reported
 		sum.Prompt += min(u.Prompt, maxTokens-sum.Prompt)
 		sum.Cached += min(u.Cached, maxTokens-sum.Cached)
 		sum.Output += min(u.Output, maxTokens-sum.Output)
 	}
 	if s.End(); s.Fault != 0 {
-		return Usage{}
+		return Usage{}, false
 	}
-	return sum
+	return sum, cached && sum.Prompt > 0
 }
 
 // maxTokens bounds sums of counts.

@@ -18,6 +18,8 @@ type counts struct {
 	prompt, cached, output int
 	// Anthropic's: input leaves out the tokens that were cached, which read and created count.
 	input, read, created int
+	// reported is whether the engine named the cached tokens, if only as 0.
+	reported bool
 }
 
 func (u *counts) usage() Usage {
@@ -62,13 +64,16 @@ func (u *counts) object(s jsonscan.Scanner) {
 		case "input_tokens":
 			n.input = max(n.input, s.Int())
 		case "cached_tokens":
+			n.reported = n.reported || s.AtDigit()
 			n.cached = max(n.cached, s.Int())
 		case "cache_read_input_tokens":
+			n.reported = n.reported || s.AtDigit()
 			n.read = max(n.read, s.Int())
 		case "cache_creation_input_tokens":
 			n.created = max(n.created, s.Int())
 		case "prompt_tokens_details", "input_tokens_details":
-			n.cached = max(n.cached, s.IntOf("cached_tokens"))
+			cached, found := s.FindInt("cached_tokens")
+			n.cached, n.reported = max(n.cached, cached), n.reported || found
 			s.Skip()
 		default:
 			s.Skip()

@@ -360,17 +360,30 @@ func (s *Scanner) Member(name string) []byte {
 
 // IntOf returns the number that the object that is next has under name, as Int has it; 0 if there is none. It
 // does not move s.
-func (s *Scanner) IntOf(name string) (n int) {
+func (s *Scanner) IntOf(name string) int {
+	n, _ := s.FindInt(name)
+	return n
+}
+
+// FindInt is IntOf and reports whether there is a number.
+func (s *Scanner) FindInt(name string) (n int, found bool) {
 	look := *s
 	if look.Peek() != '{' {
-		return 0
+		return 0, false
 	}
 	for k, ok := look.FirstKey(); ok; k, ok = look.NextKey() {
 		if string(k) == name {
+			found = look.AtDigit()
 			n = look.Int()
 		} else {
 			look.Skip()
 		}
 	}
-	return n
+	return n, found
+}
+
+// AtDigit reports whether a number that is not negative is next.
+func (s *Scanner) AtDigit() bool {
+	c := s.Peek()
+	return c >= '0' && c <= '9'
 }
