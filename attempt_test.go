@@ -17,7 +17,7 @@ import (
 )
 
 // A time-out of one attempt speaks against its target, unlike the client's own end,
-// and the request goes on only where nothing was sent or the host allows it.
+// and the request continues only if nothing was sent or the host allows it.
 func TestAttemptTimeout(t *testing.T) {
 	hang := func(ctx context.Context) (router.Outcome, error) {
 		<-ctx.Done()
@@ -325,7 +325,7 @@ func TestRequest(t *testing.T) {
 		}
 		wantCounts(t, v, 0, 0, 1) // the third goes on
 
-		// Beside one that goes on nothing is waited for, and no target is left.
+		// There is no wait while another attempt continues, and no target is left.
 		start = time.Now()
 		if l, err := q.Next(t.Context()); l != nil || !errors.Is(err, router.ErrNoTarget) || time.Since(start) != 0 {
 			t.Errorf("(%v, %v)", l, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/warmroute/router"
 )
 
-// busy is a Fleet none of whose targets is Ready at the instant of a failure.
+// busy is a Fleet without a Ready target at the instant of a failure.
 type busy struct {
 	*pool
 	until time.Time

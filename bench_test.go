@@ -12,7 +12,7 @@ import (
 
 // What Route and Done allocate: the lease, the pick that the fleet is given and
 // the fleet's own record of the flight; and three for a context that can be
-// canceled, to be told of its end.
+// canceled, to see its end.
 func TestAllocations(t *testing.T) {
 	cancelable, cancel := context.WithCancel(t.Context())
 	defer cancel()

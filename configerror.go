@@ -2,7 +2,7 @@ package router
 
 import "fmt"
 
-// ConfigError reports a field of a Config whose value is not allowed. The
+// ConfigError reports a field of a Config with a value that is not allowed. The
 // packages of this module return it by pointer, wrapped with the name of the
 // package and joined if several fields are wrong; errors.As finds the first,
 // and a program that knows the field can say where the user wrote it.

@@ -92,8 +92,8 @@ func ExampleRouter_Route() {
 	// vllm-2 has 0 in flight
 }
 
-// Explain tells, for each replica, what is believed cached there and why the
-// next request would go there or not. It changes nothing.
+// Explain reports, for each replica, the part predicted to be cached and why
+// the next request would go there or not. It changes nothing.
 func ExampleRouter_Explain() {
 	strategy, err := cacheaware.New(cacheaware.Config{})
 	if err != nil {

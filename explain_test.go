@@ -33,7 +33,7 @@ func roundRobin(t testing.TB) router.Strategy {
 	return s
 }
 
-// Every candidate with what it holds, its load, its score, and why.
+// Every candidate with its cached part, its load, its score, and the reason.
 func TestExplain(t *testing.T) {
 	v := newView(t, loadview.Config{}, "a", "b", "c", "d")
 	r := router.New(cacheAware(t), v, router.Options{})
@@ -86,7 +86,7 @@ func TestExplainWithoutExplainer(t *testing.T) {
 	}
 }
 
-// Where nothing can be picked, Explain says why, target by target; under
+// If nothing can be picked, Explain gives the reason of each target; under
 // FailOpen it shows what would be offered, and what still would not.
 func TestExplainNoneReady(t *testing.T) {
 	ts := []router.Target{{ID: "a", State: router.Cooling}, {ID: "b", State: router.Draining},

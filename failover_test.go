@@ -300,7 +300,7 @@ func TestRetry(t *testing.T) {
 	})
 	t.Run("two branches share no list", func(t *testing.T) {
 		_, r := setup(t)
-		exclude := make([]string, 1, 8) // with room behind it
+		exclude := make([]string, 1, 8) // with spare capacity
 		exclude[0] = "vllm-0"
 		a, b := route(t, r, t.Context(), exclude...), route(t, r, t.Context(), exclude...)
 		exclude[0] = "vllm-2"

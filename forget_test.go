@@ -48,8 +48,8 @@ func (a *announcer) hearing() int {
 	return len(a.hearers)
 }
 
-// The strategy of a Router forgets what its fleet says is gone, without being told
-// by hand; one that cannot forget is not registered.
+// The strategy of a Router forgets the targets that its fleet reports, without a
+// call by hand; one that cannot forget is not registered.
 func TestForgetWired(t *testing.T) {
 	a := &announcer{pool: newPool(ready("a", "b")...)}
 	r := router.New(cacheAware(t), a, router.Options{})
@@ -75,7 +75,7 @@ func TestForgetWired(t *testing.T) {
 }
 
 // Routers that come and go leave nothing with their fleet, and one that is still
-// used, if only through Among or a lease, goes on being told.
+// used, if only through Among or a lease, is still notified.
 func TestForgetLeavesNothing(t *testing.T) {
 	a := &announcer{pool: newPool(ready("a", "b")...)}
 	for range 100 {

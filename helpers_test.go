@@ -241,7 +241,7 @@ func (f *pool) Choose(
 	return d, &counted{pool: f, id: d.Target.ID}, nil
 }
 
-// counted ends as often as it is told to: who calls it twice is found out.
+// counted ends at each call: a second call is detected.
 type counted struct {
 	pool *pool
 	id   string

@@ -82,8 +82,8 @@ func Example_attemptTimeout() {
 	}
 	<-ctx.Done() // the replica hangs
 	// The engine may be computing the reply, so it is not sent again by default. A host
-	// that knows that nothing was sent says so, and one whose requests may be computed
-	// twice sets Options.Retryable.
+	// that knows that nothing was sent says so, and one with requests that may be
+	// computed twice sets Options.Retryable.
 	next, err := l.Retry(client, router.Outcome{Err: context.Cause(ctx), NotSent: true})
 	if err != nil {
 		panic(err)
@@ -93,9 +93,9 @@ func Example_attemptTimeout() {
 	// Output: attempt 2 at another replica: true
 }
 
-// A host whose contexts never end (fasthttp recycles one for each connection), or end
-// before the reply has been read, gives each lease a context of its own, and settles
-// it itself, in a defer: there is nobody else who would.
+// A host with contexts that never end (fasthttp recycles one for each connection), or
+// end before the reply has been read, gives each lease a context of its own, and
+// settles it itself, in a defer: there is nobody else who would.
 func Example_endlessContext() {
 	strategy, err := leastload.New(leastload.Config{})
 	if err != nil {

@@ -75,8 +75,8 @@ func ExampleLease() {
 	// in flight: 0
 }
 
-// Where no replica may be picked, the error says how many there are and, where
-// that is known, when one will be back: a gateway answers 503 with Retry-After.
+// If no replica may be picked, the error has their number and, if it is known,
+// the time until one is back: a gateway answers 503 with Retry-After.
 func ExampleNoTargetError() {
 	strategy, err := leastload.New(leastload.Config{})
 	if err != nil {
@@ -145,7 +145,7 @@ func ExampleTrace() {
 }
 
 // What is sent again elsewhere, and what is not: an engine that refuses a request
-// for what is in it would do so anywhere.
+// for its content would do so anywhere.
 func ExampleOutcome_Retryable() {
 	for _, status := range []int{200, 400, 429, 503} {
 		o := router.Outcome{Stage: router.Failed, Status: status}

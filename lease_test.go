@@ -175,8 +175,8 @@ func TestDoneUnderDoneContext(t *testing.T) {
 	}
 }
 
-// Done and the end of the context wait for each other, so that whoever comes
-// second finds the counters as they are to be.
+// Done and the end of the context wait for each other, so that the one that
+// comes second finds the counters as they are to be.
 func TestDoneWaits(t *testing.T) {
 	v := newView(t, loadview.Config{}, "a")
 	r := router.New(first, v, router.Options{})

@@ -14,7 +14,7 @@ import (
 	"github.com/warmroute/router/loadview"
 )
 
-// What is offered to the strategy, and what is said where nothing can be.
+// The targets offered to the strategy, and the error if there are none.
 func TestOffered(t *testing.T) {
 	in := func(id string, s router.State) router.Target { return router.Target{ID: id, State: s} }
 	mixed := []router.Target{in("a", router.Ready), in("b", router.Cooling), in("c", router.Draining),
@@ -86,8 +86,8 @@ func TestOffered(t *testing.T) {
 	}
 }
 
-// A strategy that fails: its own errors come as they are, and where it says that
-// there is no target, the numbers are those of the whole fleet.
+// A strategy that fails: its own errors are returned unchanged, and if it says
+// that there is no target, the numbers are those of the whole fleet.
 func TestStrategyFails(t *testing.T) {
 	wrapped := fmt.Errorf("filter: %w", router.ErrNoTarget)
 	tests := map[string]struct{ err, want error }{
@@ -120,7 +120,7 @@ func TestStrategyFails(t *testing.T) {
 	}
 }
 
-// A strategy is held to what it was offered.
+// A strategy must choose among the offered targets.
 func TestStrategyPicksWrong(t *testing.T) {
 	for name, id := range map[string]string{"excluded": "a", "not Ready": "b", "unknown": "zebra", "nothing": ""} {
 		t.Run(name, func(t *testing.T) {

@@ -78,8 +78,9 @@ type Outcome struct {
 //
 //	ctx, cancel := context.WithTimeoutCause(ctx, d, router.ErrAttemptTimeout)
 //
-// A lease whose context ended by this cause, or whose Outcome.Err is this error,
-// is settled as Failed, which speaks against the target, not as Canceled.
+// A lease with a context that ended by this cause, or with this error as
+// Outcome.Err, is settled as Failed, which speaks against the target, not as
+// Canceled.
 var ErrAttemptTimeout error = attemptTimeout{}
 
 type attemptTimeout struct{}

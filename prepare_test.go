@@ -41,8 +41,8 @@ func (s *preparer) Pick(ctx context.Context, p router.Prompt, ts []router.Target
 	return s.pickFunc(ctx, p, ts)
 }
 
-// Each choice is prepared anew, before the fleet is locked: also that of another
-// attempt, and that of a request that waited.
+// Each choice is prepared again, before the fleet is locked: also that of
+// another attempt, and that of a request that waited.
 func TestPrepare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newScaled(router.Target{ID: "a", State: router.Cooling})

@@ -47,7 +47,7 @@ type ReasonText struct {
 	Chosen bool
 }
 
-// reasonTexts is the one list of what the reasons say; a test holds the comments
+// reasonTexts is the only list of the reasons' texts; a test holds the comments
 // above to it.
 var reasonTexts = [...]ReasonText{
 	{ReasonWarm, "it holds enough of the prompt", true},

@@ -80,13 +80,12 @@ func (r *Router) Among(keep func(Target) bool) *Router {
 	return &Router{core: r.core, keep: keep}
 }
 
-// Route chooses a target for p, leaving out those whose IDs are in exclude,
-// counts the request and returns its lease. It waits only if Options.Wait says so.
-// ctx is the life of the request, not of the call: when it is done, the lease is
-// settled as Canceled, or as Failed if its cause is ErrAttemptTimeout; who hands
-// the lease on passes context.WithoutCancel(ctx). The error is a *NoTargetError if
-// no target is Ready, ctx's cause if ctx is done, else that of the strategy or the
-// fleet.
+// Route chooses a target for p, leaving out those with IDs in exclude, counts the
+// request and returns its lease. It waits only if Options.Wait says so. ctx is the
+// life of the request, not of the call: when it is done, the lease is settled as
+// Canceled, or as Failed if its cause is ErrAttemptTimeout; who hands the lease on
+// passes context.WithoutCancel(ctx). The error is a *NoTargetError if no target is
+// Ready, ctx's cause if ctx is done, else that of the strategy or the fleet.
 func (r *Router) Route(ctx context.Context, p Prompt, exclude ...string) (*Lease, error) {
 	return r.lease(ctx, p, attempt{n: 1, exclude: slices.Clone(exclude)})
 }

@@ -67,7 +67,7 @@ func (p Prompt) Length() (int, Unit) {
 
 // Target is one replica of a model as a fleet offers it.
 type Target struct {
-	// ID names the replica for good. Callers pass the same string values call
+	// ID names the replica permanently. Callers pass the same string values call
 	// after call, so that a strategy may keep by them the data that it looked up.
 	ID string
 	// Weight is the capacity relative to the others; 0, negative and NaN mean 1.

@@ -30,7 +30,7 @@ func cacheAware(t testing.TB) router.Strategy {
 	return s
 }
 
-// Choosing and counting are one step: whoever chooses sees all that was chosen
+// Choosing and counting are one step: each choice sees all that was chosen
 // before, also by another Router over the same Fleet.
 func TestSpread(t *testing.T) {
 	tests := map[string][]router.Strategy{

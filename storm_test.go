@@ -16,7 +16,7 @@ import (
 
 // TestStorm lets requests end in every way at once, some in several, while
 // targets come and go and others look on. No count is ever below 0, all are 0 at
-// the end, also on targets that left, and every decision was told in order.
+// the end, also on targets that left, and every decision was reported in order.
 func TestStorm(t *testing.T) {
 	for seed := range uint64(3) {
 		storm(t, seed)
@@ -168,7 +168,7 @@ func request(t *testing.T, r *router.Router, rng *rand.Rand) {
 	}
 }
 
-// assign ends l, where there is one, and has a target assigned.
+// assign ends l, if there is one, and has a target assigned.
 func assign(
 	t *testing.T, r *router.Router, ctx context.Context, p router.Prompt, l *router.Lease, rng *rand.Rand,
 ) (*router.Lease, error) {
@@ -179,7 +179,8 @@ func assign(
 	return r.Assign(ctx, p, all[rng.IntN(len(all))])
 }
 
-// tally counts beside a View: what began, and what ended how often.
+// tally counts independently of a View: the requests that began, and how often each
+// ended.
 type tally struct {
 	*loadview.View
 	mu      sync.Mutex

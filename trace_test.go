@@ -14,7 +14,7 @@ import (
 	"github.com/warmroute/router/loadview"
 )
 
-// log is a Trace that writes down what it is told.
+// log is a Trace that records its calls.
 type log struct{ lines []string }
 
 func (l *log) add(format string, args ...any) {

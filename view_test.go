@@ -74,8 +74,8 @@ func flag(t *testing.T, err error) {
 	}
 }
 
-// A View whose members come, go, fail and get well while requests wait for them, on
-// real time: all are served.
+// A View with members that come, go, fail and recover while requests wait for them,
+// on real time: all are served.
 func TestWaitStormOverView(t *testing.T) {
 	v := newView(t, loadview.Config{CoolAfter: 2, CoolBase: time.Millisecond, CoolMax: 2 * time.Millisecond})
 	r := router.New(first, v, router.Options{Wait: time.Hour, Backoff: -1})

@@ -66,7 +66,7 @@ func TestScopesDiffer(t *testing.T) {
 			}
 		}
 	}
-	// Keys of keys: a scope whose Model is another one's key.
+	// Keys of keys: a scope with another one's key as Model.
 	rng := rand.New(rand.NewPCG(1, 1))
 	var all []router.Prompt
 	for _, p := range keys {

@@ -58,7 +58,7 @@ func (f *scaled) set(ts ...router.Target) {
 	f.changed = make(chan struct{})
 }
 
-// How long Route waits for a target, and for what.
+// How long Route waits for a target, and for which events.
 func TestWait(t *testing.T) {
 	cooling := router.Target{ID: "a", State: router.Cooling}
 	var none *router.NoTargetError

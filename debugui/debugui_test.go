@@ -270,7 +270,7 @@ func TestFailures(t *testing.T) {
 }
 
 // TestPrompts holds that no prompt, session or token id is on the page, and that
-// prompts are where they were asked for.
+// prompts are in their places.
 func TestPrompts(t *testing.T) {
 	secret := "swordfish"
 	p := router.Prompt{Model: "llama", Session: secret + "-session", Salt: secret, Text: "\xffs" + long + "\xffu" +

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Dialer connects to what a Policy allows. It is safe for concurrent use; its
-// DialContext fits http.Transport. Make one with [Policy.Dialer].
+// Dialer connects to the addresses that a Policy allows. It is safe for
+// concurrent use; its DialContext fits http.Transport. Make one with
+// [Policy.Dialer].
 type Dialer struct {
 	policy Policy
 	free   net.Dialer // for allowed hosts

@@ -202,8 +202,8 @@ func TestErrorSaysAll(t *testing.T) {
 	}
 }
 
-// A name is checked by what is dialled: localhost stands for a name that has
-// come to mean a denied address.
+// A name is checked by the dialled address: localhost stands for a name that
+// has come to mean a denied address.
 func TestDialer(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_,

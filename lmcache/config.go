@@ -34,13 +34,13 @@ type Kind string
 
 // The kinds.
 const (
-	KindAny       Kind = "" // each kind, told apart by the answer
+	KindAny       Kind = "" // each kind, distinguished by the answer
 	KindOccupancy Kind = "occupancy"
 	KindStatus    Kind = "status"
 	KindMetrics   Kind = "metrics"
 )
 
-// Target is one LMCache to poll, under the ID of the target whose cache it is.
+// Target is one LMCache to poll, under the ID of its target.
 type Target struct {
 	// ID is the target's, as the strategy sees it. It is required, and unique.
 	ID string

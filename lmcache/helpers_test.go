@@ -61,7 +61,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// server answers polls with what a test sets.
+// server answers polls with the values that a test sets.
 type server struct {
 	*httptest.Server
 	polls   atomic.Int64
@@ -91,20 +91,20 @@ func (s *server) target(id string) Target {
 	return Target{ID: id, Endpoint: s.URL + "/occupancy", Refresh: tick, Timeout: 20 * time.Second, Stale: time.Minute}
 }
 
-// free returns what a strategy is told of id.
+// free returns the value that a strategy receives for id.
 func (p *Poller) free(id string) float64 {
 	var dst [1]float64
 	p.Free([]router.Target{{ID: id}}, dst[:])
 	return dst[0]
 }
 
-// says reports whether a strategy is told want; NaN is equal to itself.
+// says reports whether a strategy receives want; NaN is equal to itself.
 func (p *Poller) says(id string, want float64) bool {
 	got := p.free(id)
 	return math.Abs(got-want) < 1e-9 || math.IsNaN(got) && math.IsNaN(want)
 }
 
-// changes collects what Trace.Changed tells.
+// changes collects the calls of Trace.Changed.
 type changes struct {
 	mu   sync.Mutex
 	list []string

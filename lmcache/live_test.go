@@ -44,7 +44,7 @@ var ratios = map[string]float64{"empty": 0, "partial": 0.3125, "half": 0.5, "nea
 	"after_eviction": 0.773}
 
 // Whatever LMCache's servers were seen to answer, on any path, is polled over a
-// socket: the two that tell the fill are understood, all others are failures.
+// socket: the two that report the fill are understood, all others are failures.
 func TestLiveAnswers(t *testing.T) {
 	dir := filepath.Join("testdata", "recorded")
 	type reply struct {

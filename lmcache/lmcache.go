@@ -1,7 +1,7 @@
 // Package lmcache polls how full the replicas' LMCache is.
 //
-// Three kinds of answers are understood, told apart by their form if Target.Kind
-// does not name one:
+// Three kinds of answers are understood, distinguished by their form if
+// Target.Kind does not name one:
 //
 //   - KindOccupancy, the default contract: {"occupancy": 0.3, "cache_available":
 //     true}. occupancy is required and finite, and clamped to 0..1;

@@ -252,7 +252,7 @@ func TestSideBySide(t *testing.T) {
 	})
 }
 
-// Whatever the order, with strangers and twins among them.
+// Whatever the order, with unknown IDs and duplicates among them.
 func TestFreeInAnyOrder(t *testing.T) {
 	var ps []Target
 	want := map[string]float64{}

@@ -20,7 +20,7 @@ import (
 )
 
 // What a server can do wrong leaves its target neutral, and another one that is
-// polled beside it as it should be.
+// polled at the same time as it should be.
 func TestBadServers(t *testing.T) {
 	hang := func(r *http.Request) { <-r.Context().Done() }
 	var sent, followed atomic.Int64
@@ -115,7 +115,7 @@ func TestBadServers(t *testing.T) {
 			if n := sent.Load(); n > 256<<20 {
 				t.Errorf("%d bytes were sent", n)
 			}
-			// It was told once, not at each poll.
+			// It was reported once, not at each poll.
 			eventually(t, "both are told", func() bool { return len(ch.all()) == 2 && logs.Len() == 2 })
 			if n := logs.FilterField(zap.String("target", "bad")).Len(); n != 1 {
 				t.Errorf("logged %d times", n)
@@ -133,7 +133,7 @@ func TestBadServers(t *testing.T) {
 	}
 }
 
-// Each change is logged and told, and nothing else.
+// Each change is logged and reported, and nothing else.
 func TestFlapping(t *testing.T) {
 	s := newServer(t)
 	bodies := []string{`{"occupancy": 0.5}`, "<html>", `{"occupancy": 0.5, "cache_available": false}`,

@@ -91,8 +91,8 @@ func prefill(d router.Decision) int64 {
 	return min(max(n, 0), maxPrefill)
 }
 
-// flight is one counted request. It holds the member whose counter it raised:
-// one that left and came back is another.
+// flight is one counted request. It holds the member with the counter that it
+// raised: one that left and came back is another.
 type flight struct {
 	pool    *pool
 	member  *member

@@ -79,7 +79,7 @@
 // # Several Views over one pool
 //
 // A process with several endpoints over the same replicas, or one that builds its
-// endpoints anew at each reload, makes one View with New and the others with
+// endpoints again at each reload, makes one View with New and the others with
 // [View.Share]. Each has its own members, with weights and Refs of its own; a
 // member that several have, by its ID, is one: one counter, one health, one scrape.
 // Choosing and counting are one step across all of them.

@@ -12,7 +12,7 @@ import (
 
 // Member is one replica as the caller knows it.
 type Member struct {
-	// ID names the member for good; not "".
+	// ID names the member permanently; not "".
 	ID string
 	// Weight is the capacity relative to the others; 0, negative and NaN mean 1.
 	// An infinite one is an error.

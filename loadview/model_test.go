@@ -14,7 +14,7 @@ type modelRequest struct {
 	flight  router.Flight
 	member  *modelMember
 	sent    int // the model's tick
-	since   int // the same, for failures; later where it recovered a breaker
+	since   int // the same, for failures; later if it recovered a breaker
 	prefill int
 	first   bool
 }

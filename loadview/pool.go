@@ -25,8 +25,8 @@ type pool struct {
 	members []*member
 	// due is the earliest instant at which time may change a state; 0: none.
 	due time.Duration
-	// changed holds members whose state differs from the one that was reported, each
-	// at most once; telling: a goroutine reports them.
+	// changed holds members with a state that differs from the reported one, each at
+	// most once; telling: a goroutine reports them.
 	changed []*member
 	telling bool
 	pending atomic.Bool // len(changed) > 0, to be read without the lock

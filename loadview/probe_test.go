@@ -57,7 +57,7 @@ func TestProbes(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	code.Store(200)
-	// What the probes say stands beside what outcomes taught.
+	// The results of probes and of outcomes both apply.
 	code.Store(503)
 	eventually(t, "unhealthy", func() bool { return stateOf(v, "a").Target.State == router.Unhealthy })
 	for range DefaultCoolAfter {

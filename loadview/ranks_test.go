@@ -76,7 +76,7 @@ func TestRanksAddUp(t *testing.T) {
 }
 
 // One page is read once a round, however many members are on it, and a restart is
-// told to each of them.
+// reported to each of them.
 func TestOneScrapeForAllRanks(t *testing.T) {
 	e := newEngine(t)
 	var start, answers atomic.Int64

@@ -58,14 +58,14 @@ func set(t testing.TB, v *View, ms ...Member) {
 	}
 }
 
-// engine is a metrics page whose numbers a test sets.
+// engine is a metrics page with numbers that a test sets.
 type engine struct {
 	*httptest.Server
 	running, waiting atomic.Int64
 	start            atomic.Int64
 	scrapes          atomic.Int64
 	hook             atomic.Pointer[func(http.ResponseWriter,
-		*http.Request) bool] // answers instead, where it returns true
+		*http.Request) bool] // answers instead, if it returns true
 }
 
 func newEngine(t testing.TB) *engine {

@@ -278,7 +278,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// Pages without a start time: a counter tells, after a time away.
+// Pages without a start time: a counter shows it, after a time away.
 func TestRestartByCounter(t *testing.T) {
 	h := &history{count: -1}
 	read := func(n float64) *page { return &page{State: enginepage.State{Start: -1, Total: n}} }

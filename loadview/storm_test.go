@@ -84,7 +84,7 @@ func TestStorm(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	var aside sync.WaitGroup
-	aside.Go(func() { // members come and go, and are told to drain
+	aside.Go(func() { // members come and go, and are drained
 		rng := rand.New(rand.NewPCG(1, 3))
 		for {
 			select {

@@ -65,12 +65,12 @@ func (p *pool) view() *View {
 // members that stay keep what they have.
 func (v *View) Share() *View { return v.pool.view() }
 
-// SetConfig replaces the View's Config, for all Views over its pool, from now on.
-// It takes over the health (CoolAfter to BreakerOpen), Scrape, Probe, Egress and TLS;
-// Run begins anew with them. Now, Rand, Trace and Scrape.Dialects stay as New got
-// them. A cool-down under way keeps its end. A member with a URL that the new Egress
-// denies stays: its scrapes and probes fail. A Config that is not allowed is an error,
-// as in New, and nothing is changed.
+// SetConfig replaces the View's Config, for all Views over its pool, from now on. It
+// takes over the health (CoolAfter to BreakerOpen), Scrape, Probe, Egress and TLS; Run
+// begins again with them. Now, Rand, Trace and Scrape.Dialects stay as New got them. A
+// cool-down under way keeps its end. A member with a URL that the new Egress denies
+// stays: its scrapes and probes fail. A Config that is not allowed is an error, as in
+// New, and nothing is changed.
 func (v *View) SetConfig(cfg Config) error {
 	old := v.cfg.Load()
 	cfg.Now, cfg.Rand, cfg.Trace = old.Now, old.Rand, old.Trace
@@ -88,9 +88,9 @@ func (v *View) SetConfig(cfg Config) error {
 
 // Set makes ms the members of v. Those that stay keep their counters, their health
 // and the state of SetDraining; Weight, Ref and Draining are taken from ms. One that
-// leaves is gone for good: under the same ID a new one begins, and requests in
-// flight on the old one settle its counters only. An empty ID, an ID that is there
-// twice, an infinite weight or a URL that is none or is denied is an error, a
+// leaves does not return: under the same ID a new one begins, and requests in flight
+// on the old one settle its counters only. An empty ID, an ID that is there twice,
+// an infinite weight or a URL that is none or is denied is an error, a
 // *router.ConfigError for each, joined; then nothing is changed.
 //
 // ms is not kept.

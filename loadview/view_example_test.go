@@ -43,7 +43,7 @@ func ExampleView_Choose() {
 }
 
 // To take a replica out: let it drain until nothing is in flight there, then
-// leave it out of the next Set. Strategies are told through Trace.Forget.
+// leave it out of the next Set. Strategies are notified through Trace.Forget.
 func ExampleView_SetDraining() {
 	view, err := loadview.New(loadview.Config{Trace: loadview.Trace{
 		Left:   func(id string, inFlight int) { fmt.Println(id, "left with", inFlight, "in flight") },

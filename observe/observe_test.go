@@ -126,8 +126,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Names and targets stay within their bounds whoever asks at once, and a name that
-// was given stays the same.
+// Names and targets stay within their bounds for concurrent callers, and a name
+// that was given stays the same.
 func TestBounds(t *testing.T) {
 	names, targets := observe.NewNames(5), observe.NewTargets(5, nil)
 	var wg sync.WaitGroup

@@ -101,7 +101,7 @@ func apiOf(path string) api {
 	return nil
 }
 
-// noReply is embedded by an API whose replies add nothing to a conversation.
+// noReply is embedded by an API with replies that add nothing to a conversation.
 type noReply struct{}
 
 func (noReply) claims(*members) bool         { return false }
@@ -110,7 +110,7 @@ func (noReply) event(*stream, *members) bool { return true }
 func (noReply) text(*stream) []byte          { return nil }
 func (noReply) usage(*members, *counts)      {}
 
-// simple is embedded by an API whose body is read when its members are.
+// simple is embedded by an API with a body that is read when its members are.
 type simple struct{}
 
 func (simple) done(*parse) {}
@@ -173,7 +173,8 @@ func (m *members) get(name string) jsonscan.Scanner {
 	return jsonscan.Scanner{}
 }
 
-// has reports whether there is a member of this name whose value begins with first.
+// has reports whether there is a member of this name with a value that begins with
+// first.
 func (m *members) has(name string, first byte) bool {
 	b := m.at(name)
 	return len(b) > 0 && b[0] == first

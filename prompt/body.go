@@ -40,8 +40,8 @@ type parse struct {
 	field string // the field that is being read, for errors
 	index int    // in an array of that name; -1: not in one
 
-	// Of the message being read: where it begins, and its role if that came
-	// before the member that needs it.
+	// Of the message being read: its start, and its role if that came before
+	// the member that needs it.
 	at   int
 	kind byte
 

@@ -11,7 +11,7 @@ import (
 )
 
 // A conversation that grows extends its text byte for byte, whatever the client
-// changes beside it.
+// changes next to it.
 func ExampleFromChat() {
 	first, err := prompt.FromChat([]byte(`{"model":"llama","messages":[
 		{"role":"system","content":"You are brief."},

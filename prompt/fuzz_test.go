@@ -51,7 +51,8 @@ func checkPrompt(t *testing.T, read reader, body []byte) router.Prompt {
 	return p
 }
 
-// plainJSON returns b with null in the place of what Python's reader takes beyond RFC 8259.
+// plainJSON returns b with null in the place of the extensions that Python's reader
+// takes beyond RFC 8259.
 func plainJSON(b []byte) []byte {
 	b = bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))
 	var out []byte

@@ -34,7 +34,7 @@ func (d *digester) note(parts ...string) {
 	}
 }
 
-// request reads a body as that of each API whose reader is named.
+// request reads a body as that of each named API.
 func (d *digester) request(body []byte, apis ...string) {
 	for _, api := range apis {
 		p, err := readers[api](body)
@@ -49,7 +49,7 @@ func (d *digester) reply(body []byte) {
 }
 
 // sources are the texts that golden.txt holds, by name. A source that reads a recording from
-// beside the checkout is skipped where there is none.
+// next to the checkout is skipped if there is none.
 var sources = map[string]func(*digester){
 	"replies": func(d *digester) {
 		for _, c := range replies {

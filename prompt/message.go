@@ -141,7 +141,7 @@ func (p *parse) content(base int) {
 	}
 }
 
-// textPart reads a string as a text of the turn whose parts begin at base.
+// textPart reads a string as a text of the turn with parts that begin at base.
 func (p *parse) textPart(base int) {
 	if p.Peek() != '"' {
 		if !p.Null() {

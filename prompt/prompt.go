@@ -83,7 +83,7 @@ func FromMessages(body []byte) (router.Prompt, error) { return new(Parser).FromM
 // takes them. Of a batch the first member counts.
 func FromEmbeddings(body []byte) (router.Prompt, error) { return new(Parser).FromEmbeddings(body) }
 
-// FromRequest reads a request, whose API it finds by the path. See
+// FromRequest reads a request. It finds the API by the path. See
 // [Parser.FromRequest].
 func FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
 	return new(Parser).FromRequest(path, h, body)

@@ -9,10 +9,11 @@ import (
 
 // sglangGenerate is SGLang's own API, /generate. Of a batch, of texts or of ids, the first member counts.
 //
-// Sources, of SGLang 0.5.23: python/sglang/srt/managers/io_struct.py (GenerateReqInput: text, input_ids, image_data,
-// lora_path, cache_salt, extra_key), python/sglang/srt/managers/tokenizer_manager.py (the members of replies and of
-// the events of streams: text, output_ids, meta_info; index in a batch), python/sglang/srt/entrypoints/http_server.py
-// (an error is an event of a stream whose status is 200).
+// Sources, of SGLang 0.5.23: python/sglang/srt/managers/io_struct.py (GenerateReqInput: text,
+// input_ids, image_data, lora_path, cache_salt, extra_key),
+// python/sglang/srt/managers/tokenizer_manager.py (the members of replies and of the events of
+// streams: text, output_ids, meta_info; index in a batch),
+// python/sglang/srt/entrypoints/http_server.py (an error is an event of a stream with status 200).
 type sglangGenerate struct{ simple }
 
 func (sglangGenerate) name() string { return "sglang_generate" }
@@ -50,8 +51,8 @@ func (sglangGenerate) member(p *parse, k []byte) section {
 	return noSection
 }
 
-// sglangMedia reads media. The text has placeholders where they stand, the same for every picture, so they come
-// before it.
+// sglangMedia reads media. The text has placeholders in their places, the same for every picture,
+// so they come before it.
 func (p *parse) sglangMedia(field string, sec section) section {
 	p.field = field
 	if p.Null() {

@@ -46,7 +46,7 @@ type openPart struct {
 	there bool
 	index int // of the block or item
 	piece int // of the content inside an item
-	lo    int // where it begins in out
+	lo    int // its start in out
 	fresh bool
 	json  part   // a tool call's input as it came
 	input []byte // the input that the block's beginning had, canonical

@@ -97,7 +97,7 @@ func (p *parse) reorder(sl *slots) {
 			continue
 		}
 		part := p.out[sp.lo:sp.hi]
-		// A text was written with or without a mark by what stood before it then.
+		// A text was written with or without a mark, depending on the part before it.
 		switch text := part[0] == mark && part[1] == kindText; {
 		case len(t) == 0 && text:
 			part = part[2:]

@@ -64,7 +64,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestSameText has bodies whose texts are equal, because what differs is not the
+// TestSameText has bodies with equal texts, because the difference is not in the
 // prompt.
 func TestSameText(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -57,8 +57,8 @@ func (p *parse) tokenArray() {
 	}
 }
 
-// tokenElems reads the ids of an array whose first element is next, to its end.
-// One that is no id makes them all unknown.
+// tokenElems reads the ids of an array from its first element, which is next,
+// to its end. One that is no id makes them all unknown.
 func (p *parse) tokenElems() {
 	rest := p.B[p.I:]
 	if end := bytes.IndexByte(rest, ']'); end >= 0 {

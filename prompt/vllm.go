@@ -50,8 +50,8 @@ func (vllmGenerate) member(p *parse, k []byte) section {
 	return noSection
 }
 
-// features reads the hashes of the media that stand in the prompt. The ids have placeholders at their places, the same
-// for every picture, and the tensors beside them may be left out of a later request.
+// features reads the hashes of the media that stand in the prompt. The ids have placeholders at
+// their places, the same for every picture, and their tensors may be left out of a later request.
 func (p *parse) features() section {
 	var d digest
 	for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {

@@ -82,7 +82,7 @@ func replyWork(b []byte, step int) int {
 	return r.events.Work() + r.members.work
 }
 
-// FuzzWork looks for a body or a reply whose work is not linear in its length.
+// FuzzWork looks for a body or a reply with work that is not linear in its length.
 func FuzzWork(f *testing.F) {
 	for _, make := range hostile {
 		f.Add([]byte(make(20)), 7)

@@ -9,7 +9,7 @@ import (
 	"github.com/warmroute/router"
 )
 
-// differ says how two results differ, "" where they do not.
+// differ says how two results differ, "" if they do not.
 func differ(a, b result) string {
 	if (a.err == nil) != (b.err == nil) {
 		return fmt.Sprintf("error %v, and %v", a.err, b.err)
@@ -46,7 +46,7 @@ func sameRef(a, b any) bool {
 	if va.Comparable() && vb.Comparable() {
 		return a == b
 	}
-	return true // no telling
+	return true // unknown
 }
 
 func samePrompt(a, b router.Prompt) bool {
@@ -76,7 +76,7 @@ func countReady(targets []router.Target) int {
 	return n
 }
 
-// valid says what is wrong with a result of Pick, "" where it keeps to Offered,
+// valid says what is wrong with a result of Pick, "" if it keeps to Offered,
 // NoTarget and Lengths.
 func valid(p router.Prompt, targets []router.Target, d router.Decision, err error) string {
 	if bad := chosen(targets, d, err); bad != "" || err != nil {

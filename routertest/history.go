@@ -157,8 +157,8 @@ type lens struct {
 	after  func(targets []router.Target)
 	// pick is called in place of Pick.
 	pick func(s router.Strategy, st step, targets []router.Target) (router.Decision, error)
-	// record is called in place of Record, for what is recorded and for what is
-	// not because the step has no Sent.
+	// record is called in place of Record, for the recorded outcomes and for
+	// those not because the step has no Sent.
 	record func(s router.Strategy, st step, d router.Decision, o router.Outcome)
 }
 

@@ -250,9 +250,9 @@ func (k *kit) scopes() {
 					}
 					ts := k.fleet(k.rng(seed), targets, kind(seed%2))
 					told, fresh := k.new(k.rand(seed)), k.new(k.rand(seed))
-					// Each target is told of one prompt, so that none stands out by
-					// the number of its prompts; the first of the one that is then
-					// asked for elsewhere.
+					// Each target has one recorded prompt, so that none stands out
+					// by the number of its prompts; the first of the one that is
+					// then asked for elsewhere.
 					for i := range ts {
 						d, err := told.Pick(context.Background(), ask(from, body, i), ts[i:i+1])
 						if _, err2 := fresh.Pick(context.Background(), ask(from, body, i), ts[i:i+1]); err != nil || err2 != nil {
@@ -269,7 +269,7 @@ func (k *kit) scopes() {
 	}
 }
 
-// asFresh fails where told knows more of p than fresh, which was told nothing.
+// asFresh fails if told knows more of p than fresh, which has no records.
 func (k *kit) asFresh(told, fresh router.Strategy, p router.Prompt, ts []router.Target, where string) {
 	if x, ok := told.(router.Explainer); ok {
 		for _, c := range x.Explain(context.Background(), p, ts, nil) {

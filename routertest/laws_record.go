@@ -212,7 +212,7 @@ func (k *kit) prepared() {
 	}
 }
 
-// forgets tells every target of every prompt, then forgets one of them.
+// forgets records every prompt for every target, then forgets one of them.
 func (k *kit) forgets() {
 	for seed := range uint64(4) {
 		s, ts := k.new(k.rand(seed)), k.fleet(k.rng(seed), 5, idle)

@@ -65,7 +65,7 @@ func rankedList(cs []router.Candidate) string {
 	return ""
 }
 
-// differentLists says how two lists of candidates differ, "" where they do not.
+// differentLists says how two lists of candidates differ, "" if they do not.
 func differentLists(a, b []router.Candidate) string {
 	if len(a) != len(b) {
 		return fmt.Sprintf("%d candidates, and %d", len(a), len(b))

@@ -30,8 +30,8 @@ type Options struct {
 	// Skip names the laws that do not apply, each with the reason, which the
 	// test prints. An unknown law or an empty reason fails the test.
 	Skip map[Law]string
-	// Prompts are used beside the kit's own, where a strategy looks at something
-	// in them that those lack.
+	// Prompts are used in addition to the kit's own, if a strategy looks at
+	// something in them that those lack.
 	Prompts []router.Prompt
 	// Ref gives the targets their Ref, where a strategy reads it; nil: no Ref.
 	// It is called once for each target that is made.
@@ -46,7 +46,7 @@ type Law string
 // The laws.
 const (
 	// Offered: Pick chooses an offered target that is Ready, and returns it as
-	// it was offered; where one is Ready, it does not fail.
+	// it was offered; if one is Ready, it does not fail.
 	Offered Law = "offered"
 	// NoTarget: with no target, or none Ready, the error is router.ErrNoTarget;
 	// a single Ready one is taken.

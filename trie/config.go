@@ -43,9 +43,9 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// ConfigError reports a field of a Config whose value is not allowed. New returns
-// it by pointer, wrapped with the name of the package. It is router.ConfigError
-// without the import of package router.
+// ConfigError reports a field of a Config with a value that is not allowed. New
+// returns it by pointer, wrapped with the name of the package. It is
+// router.ConfigError without the import of package router.
 type ConfigError struct {
 	// Field is the name of the field of Config.
 	Field string

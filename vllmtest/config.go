@@ -19,7 +19,7 @@ type Config struct {
 	Model string
 	// Adapters are the names of LoRA adapters, which requests name as model.
 	Adapters []string
-	// Dialect is the engine whose metrics the replica serves; "" means VLLM.
+	// Dialect is the engine with the metrics that the replica serves; "" means VLLM.
 	Dialect Dialect
 
 	// Blocks is the size of the KV cache; 0 means 18,752, at most 4,194,304.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Dialect is the engine whose metrics page a replica serves. Its numbers are the same in
-// all of them, as far as the engine has them; all else stays vLLM's.
+// Dialect is the engine with the metrics page that a replica serves. Its numbers are the
+// same in all of them, as far as the engine has them; all else stays vLLM's.
 type Dialect string
 
 const (
@@ -29,7 +29,7 @@ var dialects = map[Dialect]func(*Config, snapshot, rank) []byte{
 // rankLabels are the labels by which pages distinguish data-parallel ranks.
 var rankLabels = map[Dialect]string{"": "engine", VLLM: "engine", SGLang: "dp_rank"}
 
-// rank is the rank whose part of a page is written.
+// rank is the rank of the part of a page that is written.
 type rank struct {
 	index int
 	of    int       // how many there are

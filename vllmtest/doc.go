@@ -1,11 +1,10 @@
 // Package vllmtest is a vLLM-like replica in process, started as
 // net/http/httptest starts a server: for tests, demos and load generators.
 //
-// A [Server] speaks vLLM's HTTP API on a loopback socket and has the parts that
-// matter to a router: a paged KV cache whose hits are reported in the replies' usage, and a
-// scheduler that makes a miss cost time and a busy replica slow. It computes no
-// model: the reply is made of words of three letters, and the same prompt always
-// gets the same reply.
+// A [Server] speaks vLLM's HTTP API on a loopback socket and has the parts that matter to a
+// router: a paged KV cache with hits that are reported in the replies' usage, and a
+// scheduler that makes a miss cost time and a busy replica slow. It computes no model: the
+// reply is made of words of three letters, and the same prompt always gets the same reply.
 //
 // # API
 //

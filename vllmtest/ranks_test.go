@@ -115,7 +115,7 @@ func TestRanksAreBalanced(t *testing.T) {
 }
 
 // Each rank publishes on its own port with its own sequence, its batches name it,
-// and what they tell is its own cache.
+// and their events are of its own cache.
 func TestRankEvents(t *testing.T) {
 	const ranks = 3
 	s := NewServer(Config{Ranks: ranks, TimeScale: 1e-6, Events: &Events{Rank: 8}})

@@ -21,7 +21,7 @@ type seq struct {
 	keys     []blockKey // of the full blocks of tokens
 	blocks   []int32
 	stored   int // leading blocks that are published
-	computed int // leading tokens whose KV is computed
+	computed int // leading tokens with computed KV
 	state    seqState
 
 	produced int

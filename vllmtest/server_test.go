@@ -13,7 +13,7 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// fast is a replica whose steps take next to no time.
+// fast is a replica with steps that take next to no time.
 func fast(t testing.TB, cfg vllmtest.Config) *vllmtest.Server {
 	t.Helper()
 	if cfg.TimeScale == 0 && !cfg.Instant {

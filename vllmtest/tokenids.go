@@ -8,7 +8,7 @@ type tokenIDs struct {
 	prompts [][]uint32
 	outputs [][]uint32 // of a reply that is not streamed
 	now     []uint32   // of a stream: produced and not written
-	begun   int        // choices whose prompt has been written
+	begun   int        // choices with a written prompt
 }
 
 // produced notes tokens i..j-1 of a choice, to be written with the next ones.

@@ -166,7 +166,7 @@ func (r *reader) value(inRate bool) []string {
 		r.want(")")
 		i := slices.Index(ls, "le")
 		if i < 0 {
-			panic(errors.New("a quantile of what has no le"))
+			panic(errors.New("a quantile of a metric without le"))
 		}
 		return slices.Delete(slices.Clone(ls), i, i+1)
 	}

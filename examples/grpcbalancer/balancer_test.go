@@ -251,9 +251,9 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestKill kills one of four servers under load, and starts it again. An RPC whose
-// reply had not begun must not fail; one in the midst of its reply can be saved by
-// nobody.
+// TestKill kills one of four servers under load, and starts it again. An RPC with
+// a reply that had not begun must not fail; one in the midst of its reply can be
+// saved by nobody.
 func TestKill(t *testing.T) {
 	h := newHost(t, 4, vllmtest.Config{TimeScale: 0.05, ReplyTokens: 20}, full)
 	const clients, each = 8, 30

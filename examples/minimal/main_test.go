@@ -89,7 +89,7 @@ func TestMinimal(t *testing.T) {
 	}
 }
 
-// TestNoStatus: a replica whose status is below 100, at which net/http's server would
+// TestNoStatus: a replica with a status below 100, at which net/http's server would
 // panic, has failed, and another one answers.
 func TestNoStatus(t *testing.T) {
 	bad, err := net.Listen("tcp", "127.0.0.1:0")

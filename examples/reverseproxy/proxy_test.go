@@ -355,8 +355,9 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestKill kills one of four replicas under load. A request whose reply had not
-// begun must not fail; one in the midst of its reply can be saved by nobody.
+// TestKill kills one of four replicas under load. A request with a reply that
+// had not begun must not fail; one in the midst of its reply can be saved by
+// nobody.
 func TestKill(t *testing.T) {
 	h := newHost(t, 4, vllmtest.Config{TimeScale: 0.05, ReplyTokens: 20}, nil)
 	const clients, each = 8, 30

@@ -330,7 +330,7 @@ func TestNew(t *testing.T) {
 }
 
 // TestForgotten: a lease that nobody ends does so by its own deadline, which is
-// told and counted, and no other lease does.
+// reported and counted, and no other lease does.
 func TestForgotten(t *testing.T) {
 	h := newHost(t, 1, fast(), Config{})
 	var kept, lost pickReply
@@ -471,8 +471,9 @@ func TestTargets(t *testing.T) {
 	h.must(t, "/done", object{"lease": p.Lease}, new(doneReply))
 }
 
-// TestKill kills one of four replicas under load. A request whose reply had not
-// begun must not fail; one in the midst of its reply can be saved by nobody.
+// TestKill kills one of four replicas under load. A request with a reply that
+// had not begun must not fail; one in the midst of its reply can be saved by
+// nobody.
 func TestKill(t *testing.T) {
 	h := newHost(t, 4, vllmtest.Config{TimeScale: 0.05, ReplyTokens: 20}, Config{})
 	h.client.Transport = h.client.Transport.(*checked).next // checking would be most of the work

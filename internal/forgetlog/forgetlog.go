@@ -4,7 +4,7 @@ package forgetlog
 
 import "strings"
 
-// maxIDs bounds the IDs whose last Forget is remembered.
+// maxIDs bounds the IDs with a remembered last Forget.
 const maxIDs = 4096
 
 // Log remembers when each ID was forgotten last. The zero Log is empty. The caller's lock guards it.
@@ -30,7 +30,8 @@ func (l *Log) Forget(id string) {
 	l.last[strings.Clone(id)] = l.count
 }
 
-// Forgotten reports whether id was forgotten after mark, or may have been: the oldest moments are not told apart.
+// Forgotten reports whether id was forgotten after mark, or may have been: the oldest
+// moments are not distinguished.
 func (l *Log) Forgotten(id string, mark uint64) bool {
 	return mark < l.floor || l.last[id] > mark
 }

@@ -43,8 +43,8 @@ func (m *Memo[V]) Get(generation uint64, ids []string) *V {
 }
 
 // Put keeps v for ids and generation, in the place of the list that was put first,
-// and returns where it is kept. The caller must not change *v after that.
-// The generation is to change when v would.
+// and returns its location. The caller must not change *v after that. The
+// generation is to change when v would.
 func (m *Memo[V]) Put(generation uint64, ids []string, v V) *V {
 	e := &entry[V]{generation: generation, ids: slices.Clone(ids), value: v}
 	m.entries[(m.next.Add(1)-1)%size].Store(e)

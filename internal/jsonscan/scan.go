@@ -1,6 +1,6 @@
-// Package jsonscan reads JSON in one pass and without a copy: the reader that package
-// prompt and its kin share. It takes the texts that Python's reader takes, since engines use that: RFC 8259 and NaN,
-// Infinity and -Infinity, and a byte order mark before it.
+// Package jsonscan reads JSON in one pass and without a copy: the reader that package prompt and
+// others share. It takes the texts that Python's reader takes, since engines use that: RFC 8259 and
+// NaN, Infinity and -Infinity, and a byte order mark before it.
 //
 // It is our own because the text of a conversation is nearly all of its body, so
 // speed is decided by how a string goes from the body to the canonical text.

@@ -63,7 +63,8 @@ func theirs(d *json.Decoder) any {
 	return json.Number("null")
 }
 
-// plainJSON returns b with null in the place of what Python's reader takes beyond RFC 8259.
+// plainJSON returns b with null in the place of the extensions that Python's reader
+// takes beyond RFC 8259.
 func plainJSON(b []byte) []byte {
 	b = bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))
 	var out []byte

@@ -63,8 +63,8 @@ func special(x uint64) uint64 {
 	return (m&^x | ((x&^highs)+2*lows)&x) & highs
 }
 
-// plainRun returns the first index at or after i whose byte needs care, or the
-// end.
+// plainRun returns the first index at or after i with a byte that needs care,
+// or the end.
 func plainRun(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {

@@ -3,9 +3,10 @@ package prefix
 
 import "math/bits"
 
-// Common returns the length of the longest common prefix of a and b.
-// String equality runs at the speed of memcmp but does not say where it failed,
-// so it is asked for blocks first and then for halves of the one that differs.
+// Common returns the length of the longest common prefix of a and b. String
+// equality runs at the speed of memcmp but does not report the position of the
+// difference, so it is asked for blocks first and then for halves of the one
+// that differs.
 func Common(a, b string) int {
 	const block = 4096
 	n := min(len(a), len(b))

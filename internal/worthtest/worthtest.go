@@ -1,5 +1,5 @@
-// Package worthtest says how much of what targets hold counts for a choice, kept the naive way, for the tests of the
-// strategies that ask internal/textcache.
+// Package worthtest computes the naive way how much of the targets' cached parts counts for a
+// choice, for the tests of the strategies that use internal/textcache.
 package worthtest
 
 import (
@@ -47,8 +47,8 @@ func Worth(sent map[string][]string, recorded func(id string) int, text string, 
 	return worth
 }
 
-// Shared returns how long a beginning of text at least n of what was sent have; the same text sent to two targets
-// counts twice.
+// Shared returns the length of the longest beginning of text that at least n sent texts have; the
+// same text sent to two targets counts twice.
 func Shared(sent map[string][]string, text string, n int) int {
 	var all []string
 	for _, texts := range sent {

@@ -217,7 +217,7 @@ func TestGrow(t *testing.T) {
 		if asked > size || size-asked > firstRead {
 			t.Errorf("%v: %d bytes asked for", frames, asked)
 		}
-		// Cut short, it has asked for little more than what came.
+		// Cut short, it has requested little more than the received bytes.
 		for _, cut := range []int{len(wire) / 2, len(wire) / 10} {
 			asked = 0
 			r.r = bufio.NewReader(bytes.NewReader(wire[:cut]))

@@ -7,8 +7,8 @@ import (
 	"github.com/warmroute/router/loadview/enginepage"
 )
 
-// An engine of one's own, whose page names its load in its own way. The fleet's
-// Scrape.Dialects takes such a Dialect too.
+// An engine of one's own, with a page that names its load in its own way. The
+// fleet's Scrape.Dialects takes such a Dialect too.
 func ExampleDialect() {
 	ours := enginepage.Dialect{
 		Name:    "ours",

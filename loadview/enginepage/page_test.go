@@ -73,7 +73,7 @@ func TestPages(t *testing.T) {
 			wantState(t, name, want, p)
 		}
 	}
-	// Older trtllm-serve tells how full its cache is, and no load.
+	// Older trtllm-serve reports the usage of its cache, and no load.
 	p, err := parse(read(t, filepath.Join("testdata", "trtllm_1.0.txt")))
 	if !errors.Is(err, ErrNoLoad) {
 		t.Error(err)
@@ -214,7 +214,8 @@ func sumLines(t *testing.T, s, start string) (n int) {
 }
 
 // realPages returns every recorded page by its name: those of testdata, without
-// most of their histograms, and the whole ones if they are beside the checkout.
+// most of their histograms, and the whole ones if they are next to the
+// checkout.
 func realPages(t testing.TB) map[string]string {
 	t.Helper()
 	pages := map[string]string{}

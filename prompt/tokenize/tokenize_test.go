@@ -148,8 +148,8 @@ func TestNotExact(t *testing.T) {
 	}
 }
 
-// TestBadSources: whatever a source does, there are no ids, it is told once, and it
-// is not asked again before its time.
+// TestBadSources: whatever a source does, there are no ids, it is reported once,
+// and it is not asked again before its time.
 func TestBadSources(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -256,7 +256,7 @@ func TestBadSources(t *testing.T) {
 }
 
 // TestComesBack: after its backoff one prompt asks a failed source again; when it
-// answers it is told, and everybody asks it.
+// answers it is reported, and all callers use it.
 func TestComesBack(t *testing.T) {
 	var bad atomic.Bool
 	var asked atomic.Int32
@@ -301,7 +301,7 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestAnotherTarget: where one fails, another answers, and from then on the first
+// TestAnotherTarget: if one fails, another answers, and from then on the first
 // costs nothing.
 func TestAnotherTarget(t *testing.T) {
 	var bad, good atomic.Int32
@@ -361,7 +361,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // TestContradiction: an engine that counts other tokens than its /tokenize gives is
-// not believed for a while, told, and not asked.
+// not believed for a while, reported, and not requested.
 func TestContradiction(t *testing.T) {
 	var asked, told atomic.Int32
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) { asked.Add(1); ids(w, 1, 2) })
@@ -462,8 +462,9 @@ func TestNoTarget(t *testing.T) {
 	}
 }
 
-// TestPerSource: the ids of each of four engines are believed apart. One that counts wrongly takes no ids from
-// requests whose ids others gave, and one that gives wrong ids is believed for its own conversations alone.
+// TestPerSource: the ids of each of four engines are believed apart. One that counts wrongly takes
+// no ids from requests with ids from others, and one that gives wrong ids is believed for its own
+// conversations alone.
 func TestPerSource(t *testing.T) {
 	var urls []string
 	for i := range 4 {

@@ -33,8 +33,8 @@ const maxKeyTurns = 1 << 14
 type Key struct {
 	setting digest256   // the body but for its messages, or its prompt
 	turns   []digest256 // up to the end of each message; of a completion one
-	// steady is the number of leading messages whose tokens cannot depend on those
-	// that follow, as far as that can be seen from outside.
+	// steady is the number of leading messages with tokens that cannot depend on
+	// those that follow, as far as that can be seen from outside.
 	steady int
 	// firstUser and lastUser are the number of messages up to the first and the last one of a user.
 	firstUser, lastUser int
@@ -257,7 +257,7 @@ func (r *keyReader) turn(value []byte) {
 	r.k.turns = append(r.k.turns, d)
 }
 
-// prompt reads a completion's prompt: one text. Where it is ids already, nobody
+// prompt reads a completion's prompt: one text. If it is ids already, nobody
 // needs a key.
 func (r *keyReader) prompt() bool {
 	if r.Peek() != '"' {

@@ -19,7 +19,7 @@ func keyOf(t testing.TB, path, body string) Key {
 	return k
 }
 
-// TestKeySilent: where the body alone does not tell the ids, there is no key.
+// TestKeySilent: if the body alone does not determine the ids, there is no key.
 func TestKeySilent(t *testing.T) {
 	for _, c := range []struct{ name, path, body string }{
 		{"other path", "/v1/messages", `{"messages":[{"role":"user","content":"x"}]}`},

@@ -64,8 +64,8 @@ type memoKey struct {
 }
 
 // memoKind is the kind of an entry: all of a prompt, or the beginning of prompts in which a
-// user's message follows, or none does. Templates treat what came before the last
-// user's message in another way than what follows it.
+// user's message follows, or none does. Templates treat what came before the last user's
+// message in another way than the part after it.
 type memoKind uint8
 
 const (
@@ -250,8 +250,8 @@ func (m *Memo) confirm(k *Key, prompt []uint32) {
 	}
 }
 
-// Forget empties the memo. Whoever sees an engine start again calls it, since it
-// may have come back with another tokenizer or template.
+// Forget empties the memo. A caller that sees an engine start again calls it,
+// since it may have come back with another tokenizer or template.
 func (m *Memo) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

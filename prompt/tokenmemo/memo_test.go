@@ -71,7 +71,7 @@ var templates = map[string]template{
 		b.WriteString("assistant:")
 		return pairs(nil, b.String())
 	},
-	// The reply is opened by what no past turn has.
+	// The reply is opened by a part that no past turn has.
 	"thinking": func(turns []turn) []uint32 {
 		ids := []uint32{1}
 		for _, m := range turns {
@@ -305,13 +305,14 @@ func TestMemoContradiction(t *testing.T) {
 	if s := m.Stats(); knows(`,"tools":[1]`) || m.Suspect(chatKey(t, "", c)) || s.Entries != 0 || s.Bytes != 0 {
 		t.Errorf("forgotten: %+v", s)
 	}
-	teach("", 3) // no contradiction with what was forgotten
+	teach("", 3) // no contradiction with the forgotten ids
 	if !knows("") || told != 3 {
 		t.Errorf("after Forget: known %v, told %d times", knows(""), told)
 	}
 }
 
-// TestMemoSources: what each source told is believed apart, and where they do not agree the ids of most of them count.
+// TestMemoSources: the ids of each source are believed separately, and if they
+// disagree, the ids of most of them count.
 func TestMemoSources(t *testing.T) {
 	m := newMemo(t, Config{})
 	k := chatKey(t, "", []turn{{Role: "user", Content: "x"}})
@@ -362,7 +363,8 @@ func TestMemoSources(t *testing.T) {
 	}
 }
 
-// TestMemoSalt: whoever asks under another salt, adapter or extra key learns nothing of what was asked.
+// TestMemoSalt: a caller with another salt, adapter or extra key learns nothing of
+// earlier requests.
 func TestMemoSalt(t *testing.T) {
 	m := newMemo(t, Config{})
 	c := []turn{{Role: "user", Content: "a secret"}}

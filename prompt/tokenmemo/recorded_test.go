@@ -72,7 +72,7 @@ func recorded(t *testing.T, folder string, least int) {
 			}
 			var output []uint32
 			if r.Finish == "stop" {
-				_ = json.Unmarshal(r.Output, &output) // a list of lists where there were several choices
+				_ = json.Unmarshal(r.Output, &output) // a list of lists if there were several choices
 			}
 			m.Learn(k, r.Prompt, output)
 		}

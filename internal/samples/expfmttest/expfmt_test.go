@@ -100,7 +100,7 @@ func checkLine(t *testing.T, line string) {
 }
 
 // pages returns every recorded page by its name: the ones in the repository, and
-// those beside the checkout if they are there.
+// those next to the checkout if they are there.
 func pages(t testing.TB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
