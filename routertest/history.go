@@ -158,7 +158,7 @@ type lens struct {
 	// pick is called in place of Pick.
 	pick func(s router.Strategy, st step, targets []router.Target) (router.Decision, error)
 	// record is called in place of Record, for the recorded outcomes and for
-	// those not because the step has no Sent.
+	// those that are not recorded because the step has no Sent.
 	record func(s router.Strategy, st step, d router.Decision, o router.Outcome)
 }
 
