@@ -17,6 +17,9 @@ import (
 // TestOverloadOverSockets is TestGoodputUnderOverload with replicas that are real
 // servers. Its bound is looser, for machines that are busy.
 func TestOverloadOverSockets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("5 s; TestGoodputUnderOverload has the same without sockets")
+	}
 	served := func(clients int) float64 {
 		v := newView(t, Config{}, 0)
 		var ms []Member
