@@ -25,9 +25,10 @@ func words(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-// idleFleet sends chats to replicas with unbounded caches: users of them at once, each chat of some turns. It returns the
-// first turns of each replica and the share of all text that was cached where it went.
-func idleFleet(t *testing.T, s router.Strategy, replicas, chats, turns, users int, system string) (first []int, cached float64) {
+// idleFleet sends chats to replicas with unbounded caches: users of them at once, each chat of some
+// turns. It returns the first turns of each replica and the share of all text that was cached where it went.
+func idleFleet(t *testing.T, s router.Strategy, replicas, chats, turns, users int,
+	system string) (first []int, cached float64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(uint64(chats), 8))
 	type chat struct {
@@ -88,12 +89,16 @@ func idleFleet(t *testing.T, s router.Strategy, replicas, chats, turns, users in
 	return first, float64(held) / float64(length)
 }
 
-// TestIdleFleetSpreads: unrelated chats spread over a fleet that is never busy, with a system prompt of 2,000 bytes that all
-// share and without one, and what is cached is within 2% of what one replica that gets everything has.
+// TestIdleFleetSpreads: unrelated chats spread over a fleet that is never busy, with a system
+// prompt of 2,000 bytes that all share and without one, and what is cached is within 2% of what one
+// replica that gets everything has.
 func TestIdleFleetSpreads(t *testing.T) {
 	makers := map[string]func(rand func() uint64) (router.Strategy, error){
-		leastwork.Name: func(rand func() uint64) (router.Strategy, error) { return leastwork.New(leastwork.Config{Rand: rand}) },
-		pipeline.Name:  func(rand func() uint64) (router.Strategy, error) { return pipeline.New(pipeline.Config{Rand: rand}) },
+		leastwork.Name: func(rand func() uint64) (router.Strategy, error) {
+			return leastwork.New(
+				leastwork.Config{Rand: rand})
+		},
+		pipeline.Name: func(rand func() uint64) (router.Strategy, error) { return pipeline.New(pipeline.Config{Rand: rand}) },
 	}
 	const replicas, chats = 4, 200
 	for name, newStrategy := range makers {
@@ -110,12 +115,14 @@ func TestIdleFleetSpreads(t *testing.T) {
 					}
 					first, cached := run(replicas)
 					_, most := run(1)
-					t.Logf("%s, system prompt of %d, %d turns, %d users: %v, cached %.3f of %.3f", name, system, turns, users, first, cached, most)
+					t.Logf("%s, system prompt of %d, %d turns, %d users: %v, cached %.3f of %.3f", name, system, turns, users, first,
+						cached, most)
 					if n := slices.Max(first); n > 2*chats/replicas {
 						t.Errorf("%s, system prompt of %d, %d turns, %d users: %v", name, system, turns, users, first)
 					}
 					if cached < most-0.02 {
-						t.Errorf("%s, system prompt of %d, %d turns, %d users: cached %.3f, want %.3f", name, system, turns, users, cached, most)
+						t.Errorf("%s, system prompt of %d, %d turns, %d users: cached %.3f, want %.3f", name, system, turns, users,
+							cached, most)
 					}
 				}
 			}

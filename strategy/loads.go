@@ -21,8 +21,8 @@ func Weight(t *router.Target) float64 {
 // maxRequests bounds what one of a target's counters can say, so that sums of them stay exact.
 const maxRequests float64 = 1 << 40
 
-// Requests returns how many requests t has in flight and queued, 0 if its load is unknown. Negative counters count as 0,
-// and each counts up to 2^40.
+// Requests returns how many requests t has in flight and queued, 0 if its load is unknown. Negative
+// counters count as 0, and each counts up to 2^40.
 func Requests(t *router.Target) float64 {
 	if !t.Load.Known {
 		return 0
@@ -97,8 +97,8 @@ func (s *Summary) Load(t *router.Target) float64 {
 	return n / (w / s.MinWeight)
 }
 
-// Overloaded reports whether t's load is both more than Least + slack requests and more than factor times Least. A target
-// of unknown load never is.
+// Overloaded reports whether t's load is both more than Least + slack requests and more than factor
+// times Least. A target of unknown load never is.
 func (s *Summary) Overloaded(t *router.Target, slack, factor float64) bool {
 	if !t.Load.Known {
 		return false

@@ -51,8 +51,8 @@ func (o *occupancy) Free(targets []router.Target, dst []float64) {
 	}
 }
 
-// made is what a recorded strategy is made of: random numbers that depend on the step alone, not on how many were drawn,
-// and an index that knows what was sent.
+// made is what a recorded strategy is made of: random numbers that depend on the step alone, not on
+// how many were drawn, and an index that knows what was sent.
 type made struct {
 	rand  func() uint64
 	now   func() time.Time
@@ -112,8 +112,8 @@ func TestAllAreRecorded(t *testing.T) {
 	}
 }
 
-// TestRecordedDecisions holds every strategy to the decisions and explanations, reason and order alike, that it made when
-// testdata/decisions.txt was written. A change that moves code moves none of them.
+// TestRecordedDecisions holds every strategy to the decisions and explanations, reason and order
+// alike, that it made when testdata/decisions.txt was written. A change that moves code moves none of them.
 func TestRecordedDecisions(t *testing.T) {
 	const seeds = 24
 	var got strings.Builder

@@ -23,7 +23,8 @@ func TestSharpen(t *testing.T) {
 	gone := c("gone", 0, "draining")
 	gone.Target.State = router.Draining
 	cs := []router.Candidate{
-		c("a", 0.8, "warm"), c("b", 0.8, router.ReasonTied), c("c", 0.8, "colder"), c("d", 0.8, "busier"), c("e", 0.2, "busier"), gone,
+		c("a", 0.8, "warm"), c("b", 0.8, router.ReasonTied), c("c", 0.8, "colder"), c("d", 0.8, "busier"),
+		c("e", 0.2, "busier"), gone,
 	}
 	strategy.Sharpen(cs)
 	var got []float64
@@ -41,8 +42,8 @@ func TestSharpen(t *testing.T) {
 	}
 }
 
-// TestGreatestScoreIsTaken: whoever goes by the scores of Explain takes a target that Pick might, whatever is cached where
-// and however busy it is.
+// TestGreatestScoreIsTaken: whoever goes by the scores of Explain takes a target that Pick might,
+// whatever is cached where and however busy it is.
 func TestGreatestScoreIsTaken(t *testing.T) {
 	for _, c := range recorded {
 		for seed := range uint64(8) {
@@ -77,7 +78,8 @@ func greatestIsFirst(cs []router.Candidate) string {
 	cs = slices.DeleteFunc(slices.Clone(cs), func(c router.Candidate) bool { return c.Target.State != router.Ready })
 	for i := 1; i < len(cs); i++ {
 		if c := cs[i]; c.Score >= cs[0].Score && c.Score > 0 && c.Reason != router.ReasonTied {
-			return fmt.Sprintf("%s, %q, has score %v like the first, %s, %q, %v", c.Target.ID, c.Reason, c.Score, cs[0].Target.ID, cs[0].Reason, cs[0].Score)
+			return fmt.Sprintf("%s, %q, has score %v like the first, %s, %q, %v", c.Target.ID, c.Reason, c.Score,
+				cs[0].Target.ID, cs[0].Reason, cs[0].Score)
 		}
 	}
 	return ""

@@ -24,9 +24,9 @@
 //	}
 //	return strategy.NewDecision(p, &targets[tie.Best()], s.OnlyOr(router.ReasonLeastLoad)), nil
 //
-// No result depends on the order in which targets are offered: sums are taken in fixed point, and ties go by the targets'
-// IDs and one random number. Targets with equal IDs count as one replica that is named twice; of such twins the first
-// that is as good as any is taken.
+// No result depends on the order in which targets are offered: sums are taken in fixed point, and
+// ties go by the targets' IDs and one random number. Targets with equal IDs count as one replica
+// that is named twice; of such twins the first that is as good as any is taken.
 //
 // Only [NoTarget] and [Candidates] allocate, and nothing keeps a slice.
 //

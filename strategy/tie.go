@@ -6,8 +6,9 @@ import (
 )
 
 // Tie keeps the best of the candidates that it is shown one by one. Each of several that are equally good is kept under
-// an equal share of the seeds, the same one in whatever order they come. IDs are hashed only if there is a tie. Set Seed
-// and nothing else: to a random number, or, to choose alike in every process, to a hash of what is to be placed.
+// an equal share of the seeds, the same one in whatever order they come. IDs are hashed only if
+// there is a tie. Set Seed and nothing else: to a random number, or, to choose alike in every
+// process, to a hash of what is to be placed.
 type Tie struct {
 	Seed uint64
 
@@ -46,9 +47,9 @@ func (t *Tie) Best() int {
 func (t *Tie) Tied() int { return t.n }
 
 // Lottery draws two of the candidates that it is shown one by one, each with a chance in proportion to its Weight, the
-// same two in whatever order they come. First and Second are a draw without replacement. Set Seed and nothing else: to a
-// random number, or, for weighted rendezvous hashing, to a hash of the key. Under a fixed Seed a candidate that leaves
-// moves no other.
+// same two in whatever order they come. First and Second are a draw without replacement. Set Seed
+// and nothing else: to a random number, or, for weighted rendezvous hashing, to a hash of the key.
+// Under a fixed Seed a candidate that leaves moves no other.
 type Lottery struct {
 	Seed uint64
 

@@ -35,7 +35,8 @@ func (c Config) check() error {
 	var errs []error
 	atLeast1 := func(field string, n int) {
 		if n < 1 {
-			errs = append(errs, fmt.Errorf("trie: %w", &ConfigError{Field: field, Value: n, Allowed: "at least 1, or 0 for the default"}))
+			errs = append(errs, fmt.Errorf("trie: %w",
+				&ConfigError{Field: field, Value: n, Allowed: "at least 1, or 0 for the default"}))
 		}
 	}
 	atLeast1("MaxNodes", c.MaxNodes)

@@ -242,7 +242,8 @@ func (t *Trie) verify(tb testing.TB) {
 		}
 		walk(r, 0)
 	}
-	if nodes+len(t.roots) != t.nodes.used || bytes != t.bytes || ends != t.prompts.used || several != len(t.kids) || ends != len(t.ends) {
+	if nodes+len(t.roots) != t.nodes.used || bytes != t.bytes || ends != t.prompts.used || several != len(t.kids) ||
+		ends != len(t.ends) {
 		tb.Fatalf("found %d nodes, %d bytes, %d ends, %d in the map; counted %d, %d, %d, %d", nodes, bytes, ends, several,
 			t.nodes.used-len(t.roots), t.bytes, t.prompts.used, len(t.kids))
 	}
@@ -374,7 +375,8 @@ func play(tb testing.TB, program []byte) {
 			t.Forget(id)
 			o.forget(id)
 		}
-		if dead := t.text.used - t.text.live; op%8 < 5 && text != "" && len(text) <= o.maxBytes && dead > t.text.live/4+t.text.slack+t.text.most {
+		if dead := t.text.used - t.text.live; op%8 < 5 && text != "" && len(text) <= o.maxBytes && dead > t.text.live/4+
+			t.text.slack+t.text.most {
 			tb.Fatalf("%d bytes lie dead beside %d", dead, t.text.live)
 		}
 		texts = append(texts, text)

@@ -1,16 +1,16 @@
 package trie
 
-// maxPath is how many nodes a text may pass. Each costs a Match about as much as comparing a kilobyte, and texts that each
-// are a byte longer than the one before would make one of every byte. What a conversation of a thousand turns has is below
-// it.
+// maxPath is how many nodes a text may pass. Each costs a Match about as much as comparing a
+// kilobyte, and texts that each are a byte longer than the one before would make one of every byte.
+// What a conversation of a thousand turns has is below it.
 const maxPath = 1024
 
 // shortened is how many prompts one write drops at most because a path is too long.
 const shortened = 64
 
-// shorten drops prompts along a path that a Match or an Insert found too long, so that its nodes can be joined: those that
-// end on it above its end, and where it branches, those of the other branches. What holds the end of the path keeps all of
-// it.
+// shorten drops prompts along a path that a Match or an Insert found too long, so that its nodes
+// can be joined: those that end on it above its end, and where it branches, those of the other
+// branches. What holds the end of the path keeps all of it.
 func (t *Trie) shorten() {
 	last := t.long.Load()
 	if last == 0 {

@@ -20,8 +20,8 @@ func (t *Trie) nodesAlong(text string) int {
 	return nodes
 }
 
-// TestLongPath: texts that end, or branch off, at each byte of another one do not make a node of each byte for long, and
-// who was sent the whole one still holds it.
+// TestLongPath: texts that end, or branch off, at each byte of another one do not make a node of
+// each byte for long, and who was sent the whole one still holds it.
 func TestLongPath(t *testing.T) {
 	const size = 5000
 	whole := strings.Repeat("0123456789", size/10)

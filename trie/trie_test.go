@@ -89,10 +89,12 @@ func TestHostile(t *testing.T) {
 	}
 	wide := random(300_000)
 	shapes := map[string][]string{
-		"one byte repeated":     {same, same[:1<<19], same[:window], same[:window+1], same[:window-1], same + "y", "x", "y" + same},
+		"one byte repeated": {same, same[:1<<19], same[:window], same[:window+1], same[:window-1], same + "y", "x", "y" +
+			same},
 		"differ at every place": every,
 		"nul and invalid utf-8": {"\x00", "\x00\x00", "\x00\xff", "\xff\xfe\x00", "\xc3", "\xc3\x28", "\x00\x00\x00a"},
-		"across windows":        {wide, wide[:200_000], wide[:200_000] + "other", wide[:window*2] + "z", wide[:window*3], wide[:70_000] + random(100_000)},
+		"across windows": {wide, wide[:200_000], wide[:200_000] + "other", wide[:window*2] + "z", wide[:window*3],
+			wide[:70_000] + random(100_000)},
 	}
 	for name, texts := range shapes {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +272,10 @@ func TestMatchAllocatesNothing(t *testing.T) {
 		tr.Insert("m", "a system prompt and "+ids[i], ids[i])
 	}
 	var cached []int
-	if n := testing.AllocsPerRun(100, func() { cached = tr.Match("m", "a system prompt and target-7", ids, cached) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() {
+		cached = tr.Match("m", "a system prompt and target-7", ids,
+			cached)
+	}); n != 0 {
 		t.Errorf("Match allocates %v times", n)
 	}
 	if n := testing.AllocsPerRun(100, func() { cached = tr.Warmed(ids, cached) }); n != 0 {

@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 	if err := goleak.Find(before,
 		// Caddy's own, which do not end with it: the one that lets dynamic upstreams
 		// go, and one that ends at its next look at a file.
-		goleak.IgnoreAnyFunction("github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy.(*Upstream).fillDynamicHost.func1.1"),
+		goleak.IgnoreAnyFunction(
+			"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy.(*Upstream).fillDynamicHost.func1.1"),
 		goleak.IgnoreAnyFunction("github.com/caddyserver/certmagic.keepLockfileFresh"),
 	); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

@@ -35,7 +35,8 @@ func TestEndings(t *testing.T) {
 		{"trailers", func(c *call, n []string) {
 			c.ask(respHeaders(200, false, via(0, n, 1)))
 			c.ask(respBody("{}", false))
-			c.ask(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extproc.HttpTrailers{}}})
+			c.ask(
+				&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extproc.HttpTrailers{}}})
 		}, []string{"0 finished"}},
 		{"a 500", func(c *call, n []string) { c.ask(respHeaders(500, false, via(0, n, 1))) }, []string{"0 failed"}},
 		{"a 400", func(c *call, n []string) { c.ask(respHeaders(400, false, via(0, n, 1))) }, []string{"0 failed"}},
@@ -108,7 +109,9 @@ func TestLearned(t *testing.T) {
 	}
 	c.ask(respBody("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"day.\"},\"finish_reason\":\"stop\"}]}\n\n"+
 		strings.Repeat(": still here\n\n", 1000), false))
-	c.ask(respBody("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":7,\"prompt_tokens_details\":{\"cached_tokens\":64}}}\n\ndata: [DONE]\n\n", true))
+	c.ask(
+		respBody(
+			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":7,\"prompt_tokens_details\":{\"cached_tokens\":64}}}\n\ndata: [DONE]\n\n", true))
 	done := s.take()
 	if len(done) != 1 {
 		t.Fatalf("%d ended", len(done))

@@ -105,9 +105,12 @@ func TestCheck(t *testing.T) {
 		place(t, path, text)
 		return path
 	}
-	good := file("good.toml", "[[providers]]\nname = \"a\"\napi_base = \"http://a:1\"\n[[routes]]\nmodel = \"m\"\ntargets = [{ provider = \"a\" }]\n")
-	warned := file("warned.toml", "[[providers]]\nname = \"a\"\napi_base = \"http://a:1\"\n[[routes]]\nmodel = \"m\"\nstrategy = \"lmcache_aware\"\ntargets = [{ provider = \"a\" }]\n")
-	bad := file("bad.toml", "[[providers]]\nname = \"a\"\napi_base = \"http://169.254.169.254\"\n[[routes]]\nmodel = \"m\"\nstrategi = \"best\"\ntargets = [{ provider = \"b\" }]\n")
+	good := file("good.toml", "[[providers]]\nname = \"a\"\napi_base = \"http://a:1\"\n[[routes]]\nmodel = "+
+		"\"m\"\ntargets = [{ provider = \"a\" }]\n")
+	warned := file("warned.toml", "[[providers]]\nname = \"a\"\napi_base = \"http://a:1\"\n[[routes]]\nmodel = "+
+		"\"m\"\nstrategy = \"lmcache_aware\"\ntargets = [{ provider = \"a\" }]\n")
+	bad := file("bad.toml", "[[providers]]\nname = \"a\"\napi_base = \"http://169.254.169.254\"\n[[routes]]\nmodel = "+
+		"\"m\"\nstrategi = \"best\"\ntargets = [{ provider = \"b\" }]\n")
 	missing := filepath.Join(dir, "missing.toml")
 	busy, free := upstream(t, func(http.ResponseWriter, *http.Request) {}), "127.0.0.1:0"
 	for _, c := range []struct {

@@ -86,7 +86,8 @@ func (d demo) run(ctx context.Context, out io.Writer) error {
 	w := d.workload()
 	fmt.Fprintf(out, "%d simulated replicas (a 70B model on two H100s; time runs %gx as fast), %d tokens of cache each\n",
 		d.replicas, d.speed, d.blocks*16)
-	fmt.Fprintf(out, "%d chats, each about a document of %d KiB, over %d system prompts of %d KiB; %d users at a time, %d requests over HTTP\n\n",
+	fmt.Fprintf(out, "%d chats, each about a document of %d KiB, over %d system prompts of %d KiB; %d users at a time, "+
+		"%d requests over HTTP\n\n",
 		len(w.Conversations), d.document>>10, d.chat.Systems, d.chat.SystemBytes>>10, d.users, len(w.Requests))
 
 	names := []string{roundrobin.Name, cacheaware.Name}

@@ -162,7 +162,8 @@ func testFailover(t *testing.T, bad string) (failed int) {
 func TestNothingTwice(t *testing.T) {
 	for name, f := range map[string]func(c net.Conn){
 		"chunked": func(c net.Conn) {
-			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: "+
+				"chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
 		},
 		"sized": func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ndata: 1\n\n") },
 		"idle": func(c net.Conn) {

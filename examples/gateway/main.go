@@ -99,7 +99,8 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.BoolVar(&c.demo, "demo", false,
 		"show round_robin and cache_aware side by side on replicas in this process, and end")
 	fs.StringVar(&c.live, "debug", "",
-		"`address` of a live page of decisions and their reasons, without a login: 127.0.0.1:6060, say (empty: none; with -demo a port of its own)")
+		"`address` of a live page of decisions and their reasons, without a login: 127.0.0.1:6060, say (empty: none; with "+
+			"-demo a port of its own)")
 	fs.BoolVar(&c.prompts, "debug-prompts", false, "show the beginning and the end of prompts on the live page")
 	fs.StringVar(&c.file, "config", "", "configuration `FILE`; it takes the place of the flags marked *")
 	fs.DurationVar(&c.watch, "watch", 2*time.Second,
@@ -119,7 +120,8 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 		"* least_work: the share of the cost that several gateways may give to choose alike (0: none)")
 	fs.Var(&f.targets, own("target"), "* `URL[=weight]` of a replica; give one for each")
 	fs.Var(&f.events, own("kv-events"),
-		"* `EVENTS[,REPLAY]`: endpoint of a replica's KV events, tcp://host:port each; give one for each -target, in the same order")
+		"* `EVENTS[,REPLAY]`: endpoint of a replica's KV events, tcp://host:port each; give one for each -target, in the "+
+			"same order")
 	fs.StringVar(&f.topic, own("kv-topic"), "", "* beginning of the `topics` of KV events (empty: any)")
 	fs.StringVar(&f.tokens, own("tokens"), file.TokensFromHeader,
 		"* source of token ids, in addition to prompts of ids and the header: `header` (none), memo or tokenize")
@@ -134,7 +136,8 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 		"* how often to ask each target's /health (0: never; the outcomes of requests always count)")
 
 	fs.BoolVar(&f.kvTransfer, own("allow-kv-transfer"), false,
-		"* pass on members such as kv_transfer_params, by which engines hand over KV caches (refused otherwise: from a client they can end an engine)")
+		"* pass on members such as kv_transfer_params, by which engines hand over KV caches (refused otherwise: from a "+
+			"client they can end an engine)")
 	fs.Var(&f.refuse, own("refuse-member"), "* `NAME` of a further member of requests that is refused; give one for each")
 
 	h := &c.handler
@@ -147,7 +150,8 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 		"most time for a client to send the rest of its body, or -body-rate bytes a second")
 	fs.Int64Var(&h.BodyRate, "body-rate", 8192, "least `bytes` a second of a body that takes longer than -body-timeout")
 	fs.Float64Var(&h.ClientShare, "client-share", 0,
-		"most of -max-bodies and -max-requests that one client's address may have, 0 to 1 (0: all; set it only if clients connect themselves)")
+		"most of -max-bodies and -max-requests that one client's address may have, 0 to 1 (0: all; set it only if clients "+
+			"connect themselves)")
 	fs.DurationVar(&h.WriteTimeout, "write-timeout", time.Minute, "most time for a client to read a part of its reply")
 	fs.DurationVar(&h.HeaderTimeout, "header-timeout", 10*time.Minute, "most time for a target to begin its reply")
 	fs.DurationVar(&h.IdleTimeout, "idle-timeout", 5*time.Minute, "most time between two parts of a reply")

@@ -88,8 +88,10 @@ func TestTenant(t *testing.T) {
 
 // TestMeter feeds one stream cut at every byte.
 func TestMeter(t *testing.T) {
-	stream := ": data: comment\r\n\r\nevent: x\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi \\\"usage\\\":{\\\"prompt_tokens\\\":99}\"}}]}\n\n" +
-		`data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}` + "\n\ndata: [DONE]\n\n"
+	stream := ": data: comment\r\n\r\nevent: x\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi " +
+		"\\\"usage\\\":{\\\"prompt_tokens\\\":99}\"}}]}\n\n" +
+		`data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}` +
+		"\n\ndata: [DONE]\n\n"
 	first := strings.Index(stream, "\ndata:") + len("\ndata:")
 	want := router.Outcome{PromptTokens: 7, CachedTokens: 5, OutputTokens: 3}
 	var text string

@@ -135,7 +135,8 @@ func TestReplay(t *testing.T) {
 			t.Fatalf("%d requests of %v bytes arrived, want %d of %v", sum.requests, sum.asked, all.requests, all.asked)
 		}
 		share, busiest := sum.share(""), float64(most*len(engines))/float64(sum.requests)
-		t.Logf("%-11s %.2f%% (%.2f%%, %.2f%%): %.2f%% of what one cache would have; busiest engine %.2fx its share of requests",
+		t.Logf("%-11s %.2f%% (%.2f%%, %.2f%%): %.2f%% of what one cache would have; busiest engine %.2fx its share of "+
+			"requests",
 			strategy, 100*share, 100*sum.share("tau-bench"), 100*sum.share("mini-swe"), 100*share/ideal, busiest)
 		if strategy == cacheaware.Name && (share < 0.97*ideal || busiest > 1.5) {
 			t.Errorf("want 97%% of %.2f%%, and at most 1.5x", 100*ideal)

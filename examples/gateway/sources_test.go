@@ -172,7 +172,8 @@ var cacheReaders = []string{"cache_aware", "pipeline", "precise_cache_aware", "l
 // fourRoutes is a file with a route for each strategy that reads a cache.
 func fourRoutes(engines ...*backend) string {
 	var b, targets strings.Builder
-	b.WriteString("[metrics_scrape]\nenabled = true\ninterval_secs = 0.2\ntimeout_secs = 0.2\n[health]\ncool_base = \"50ms\"\ncool_max = \"200ms\"\n")
+	b.WriteString("[metrics_scrape]\nenabled = true\ninterval_secs = 0.2\ntimeout_secs = 0.2\n[health]\ncool_base = " +
+		"\"50ms\"\ncool_max = \"200ms\"\n")
 	for _, e := range engines {
 		fmt.Fprintf(&b, "[[providers]]\nname = %q\napi_base = %q\n", e.name, e.api+"/v1")
 		fmt.Fprintf(&b, "[providers.kv_events]\nendpoint = %q\nreplay_endpoint = %q\ntopic = \"kv\"\nstale_secs = 0.3\n",
@@ -182,7 +183,8 @@ func fourRoutes(engines ...*backend) string {
 		fmt.Fprintf(&targets, "{ provider = %q, model = \"engine-name\" }, ", e.name)
 	}
 	for _, s := range cacheReaders {
-		fmt.Fprintf(&b, "[[routes]]\nmodel = \"by-%s\"\nstrategy = %q\ntargets = [%s]\n[routes.failover]\nattempts = 3\nfail_open = true\n", s, s, targets.String())
+		fmt.Fprintf(&b, "[[routes]]\nmodel = \"by-%s\"\nstrategy = %q\ntargets = [%s]\n[routes.failover]\nattempts = "+
+			"3\nfail_open = true\n", s, s, targets.String())
 		if s == "precise_cache_aware" {
 			b.WriteString("[routes.token_source]\nkind = \"tokenize\"\n")
 		}

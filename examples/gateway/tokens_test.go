@@ -108,7 +108,8 @@ func TestMemoStream(t *testing.T) {
 	f := newFleet(t, 1, 4000)
 	for _, stream := range []bool{true, false} {
 		g := newRig(t, rigConfig{Config: Config{Log: discard}, events: f.events, mode: file.TokensFromMemo}, f.urls...)
-		body := fmt.Sprintf(`{"stream":%v,"stream_options":{"include_usage":true},"return_token_ids":true,"messages":[{"role":"user","content":%q}]}`,
+		body := fmt.Sprintf(
+			`{"stream":%v,"stream_options":{"include_usage":true},"return_token_ids":true,"messages":[{"role":"user","content":%q}]}`,
 			stream, strings.Repeat("a long text ", 3000))
 		for range 2 {
 			resp := g.post(t, "/v1/chat/completions", body)

@@ -74,7 +74,8 @@ func New(cfg Config) (*Balancer, error) {
 // service config; a resolver's own one wins.
 func (b *Balancer) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [{%q: {}}], "methodConfig": [{"name": [{}], "retryPolicy": {
+		grpc.WithDefaultServiceConfig(
+			fmt.Sprintf(`{"loadBalancingConfig": [{%q: {}}], "methodConfig": [{"name": [{}], "retryPolicy": {
 			"maxAttempts": 3, "initialBackoff": "0.025s", "maxBackoff": "1s", "backoffMultiplier": 2,
 			"retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}}]}`, b.cfg.Name)),
 		grpc.WithChainUnaryInterceptor(b.unary),

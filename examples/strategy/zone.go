@@ -51,7 +51,8 @@ func (s Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Targ
 func (s Strategy) Record(router.Decision, router.Outcome) {}
 
 // Explain lists the targets by cost. It is optional: pages that show why a target was chosen use it.
-func (s Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	sum, from := strategy.Scan(targets), len(dst)
 	dst = strategy.Candidates(&p, targets, dst)
 	cs := dst[from:]

@@ -74,7 +74,8 @@ func KeyOf(p *router.Prompt) Key {
 	// No copy: the caller leaves Tokens alone until the request has ended, and
 	// the trie copies what it keeps. Their order of bytes is this machine's, which
 	// is as good as any inside one process.
-	return Key{scope: scopekey.Of("\x00t" + p.Scope()), text: TokenBytes(p.Tokens), unit: router.Tokens} // no Scope begins so
+	// no Scope begins so
+	return Key{scope: scopekey.Of("\x00t" + p.Scope()), text: TokenBytes(p.Tokens), unit: router.Tokens}
 }
 
 // TokenBytes returns the memory of tokens, without a copy, as the bytes that stand for them in a trie.

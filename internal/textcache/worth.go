@@ -34,7 +34,8 @@ type Prompt struct {
 //
 //   - Less than a tenth of the prompt counts as nothing.
 //   - An estimate is rounded down to a multiple of a 50th of the prompt.
-//   - What a target with too many recorded prompts holds counts up to what one without them holds, unless the prompt goes on
+//   - What a target with too many recorded prompts holds counts up to what one without them holds,
+//     unless the prompt goes on
 //     with a recorded one. So a beginning that many prompts share is computed once on each target, and a conversation
 //     stays.
 func (c *Cache) Worth(p *Prompt, targets []router.Target, dst []int) []int {

@@ -83,7 +83,8 @@ func TestBurstSpreads(t *testing.T) {
 		// Not exactly even: a few bytes in which two questions begin alike make one
 		// engine the best match, until it has too much to do.
 		for i, w := range c.weights {
-			if n, fair := float64(got[fmt.Sprint("engine-", i)]), 20*float64(len(c.weights))*w/sum; n < 0.75*fair || n > 1.25*fair {
+			if n, fair := float64(got[fmt.Sprint("engine-", i)]), 20*float64(len(c.weights))*w/sum; n < 0.75*fair ||
+				n > 1.25*fair {
 				t.Errorf("%s: %v, engine-%d should have about %.0f", c.name, got, i, fair)
 			}
 		}
@@ -139,7 +140,8 @@ func TestConversationsStay(t *testing.T) {
 		most = max(most, n)
 	}
 	stay, hit, uneven := float64(stayed)/float64(later), float64(cached)/float64(length), float64(most)*8/5000
-	t.Logf("%.3f of the later turns stay, %.3f of the bytes are cached, the busiest engine has %.2f of its share", stay, hit, uneven)
+	t.Logf("%.3f of the later turns stay, %.3f of the bytes are cached, the busiest engine has %.2f of its share", stay,
+		hit, uneven)
 	if stay < 0.85 || hit < 0.85 || uneven > 1.1 {
 		t.Errorf("%.3f stay, %.3f cached, %.2f uneven; %v", stay, hit, uneven, requests)
 	}

@@ -217,7 +217,8 @@ func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 
 // PickPrepared is Pick for a prompt that Prepare has matched. It takes in the prompts
 // that were sent since.
-func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target,
+	prepared any) (router.Decision, error) {
 	room, ok := prepared.(*textcache.Targets)
 	if !ok {
 		room = s.scratch.Get().(*textcache.Targets)

@@ -56,7 +56,8 @@ func TestConfig(t *testing.T) {
 
 // All that is off is told at once.
 func TestConfigTellsAll(t *testing.T) {
-	_, err := cacheaware.New(cacheaware.Config{Threshold: 2, HeldShare: 2, OverloadSlack: -1, OverloadFactor: -1, MaxBytes: -1})
+	_, err := cacheaware.New(cacheaware.Config{Threshold: 2, HeldShare: 2, OverloadSlack: -1, OverloadFactor: -1,
+		MaxBytes: -1})
 	for _, field := range []string{"Threshold", "HeldShare", "OverloadSlack", "OverloadFactor", "MaxBytes"} {
 		if !strings.Contains(fmt.Sprint(err), field) {
 			t.Errorf("%v does not name %s", err, field)
@@ -96,7 +97,8 @@ func TestSharedTrie(t *testing.T) {
 		t.Errorf("%+v and %+v, want three prompts", a.Stats(), b.Stats())
 	}
 	b.Record(db, router.Outcome{Stage: router.Failed}) // what a recorded stays
-	if d := pick(t, b, "the prompt, longer", busy("x", 0, 0), busy("y", 0, 0)); d.Target.ID != "y" || d.Cached != d.Length {
+	if d := pick(t, b, "the prompt, longer", busy("x", 0, 0), busy("y", 0, 0)); d.Target.ID != "y" ||
+		d.Cached != d.Length {
 		t.Errorf("went to %s with %d of %d cached", d.Target.ID, d.Cached, d.Length)
 	}
 	a.Forget("y")
@@ -157,7 +159,8 @@ func TestRepeatsTakeNoRoom(t *testing.T) {
 func TestNoTarget(t *testing.T) {
 	s := mustNew(t, cacheaware.Config{Rand: func() uint64 { t.Error("drew a number"); return 0 }})
 	send(s, "a", "the prompt")
-	_, err := s.Pick(context.Background(), router.Prompt{Model: "m", Text: "the prompt"}, []router.Target{{ID: "a", State: router.Cooling}})
+	_, err := s.Pick(context.Background(), router.Prompt{Model: "m", Text: "the prompt"},
+		[]router.Target{{ID: "a", State: router.Cooling}})
 	if got, want := fmt.Sprint(err), "router: no target: 1 offered, 0 excluded, 1 not ready"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -15,7 +15,8 @@ import (
 // been sent before; else it is 1/(1+d) with d the requests, or if no load is known
 // the recorded prompts, beyond those of the first. Of equal ones, what ranks lower
 // than the first has a lower score. An empty prompt has score 0 everywhere.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	v := s.look(&p, targets, new(textcache.Targets))
 	at := make([]int, len(targets))
 	for i := range at {

@@ -388,7 +388,8 @@ func (p *program) prompt(before []router.Prompt) router.Prompt {
 func (v *verdict) String() string {
 	s := fmt.Sprintf("%v %s, length %d %s, known %v:", v.allowed, v.reason, v.length, v.unit, v.known)
 	for _, f := range v.ready {
-		s += fmt.Sprintf(" {%s load %v cached %d warmed %d overloaded %v}", f.target.ID, f.load, f.cached, f.warmed, f.overloaded)
+		s += fmt.Sprintf(" {%s load %v cached %d warmed %d overloaded %v}", f.target.ID, f.load, f.cached, f.warmed,
+			f.overloaded)
 	}
 	return s
 }

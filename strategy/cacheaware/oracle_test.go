@@ -83,7 +83,8 @@ func play(tb testing.TB, prog program, draws int) *game {
 }
 
 func (p *program) outcome() router.Outcome {
-	o := router.Outcome{Stage: []router.Stage{router.FirstToken, router.Finished, router.Failed, router.Failed, router.Canceled, router.Sent, 0, 99}[p.n(8)]}
+	o := router.Outcome{Stage: []router.Stage{router.FirstToken, router.Finished, router.Failed, router.Failed,
+		router.Canceled, router.Sent, 0, 99}[p.n(8)]}
 	if o.Stage.Final() && p.n(3) == 0 {
 		o.Reply = []string{"", "ab", "b", "aaaaaaaaaa"}[p.n(4)]
 		o.OutputTokens = p.n(2)
@@ -178,8 +179,8 @@ func (g *game) explained(p router.Prompt, ts []router.Target, v *verdict) {
 	}
 }
 
-// score is the share where rule 2 decides, and goes by the first's load elsewhere; nothing but what is tied with the first
-// is as high.
+// score is the share where rule 2 decides, and goes by the first's load elsewhere; nothing but what
+// is tied with the first is as high.
 func (v *verdict) score(id string) float64 {
 	first := v.fact(v.allowed[0])
 	plain := func(f *fact) float64 {
@@ -230,7 +231,8 @@ func TestOracle(t *testing.T) {
 			seen[r] += n
 		}
 	}
-	for _, r := range []router.Reason{router.ReasonWarm, router.ReasonSpill, router.ReasonCold, router.ReasonEmpty, router.ReasonOnly} {
+	for _, r := range []router.Reason{router.ReasonWarm, router.ReasonSpill, router.ReasonCold, router.ReasonEmpty,
+		router.ReasonOnly} {
 		if seen[r] < 50 {
 			t.Errorf("only %d decisions were %q", seen[r], r)
 		}

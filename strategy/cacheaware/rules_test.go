@@ -20,7 +20,8 @@ func busy(id string, weight float64, inFlight int) router.Target {
 
 // send records a text on a target, as if somebody else had chosen it.
 func send(s *cacheaware.Strategy, id, text string) {
-	s.Record(router.Decision{Prompt: router.Prompt{Model: "m", Text: text}, Target: router.Target{ID: id}}, router.Outcome{Stage: router.Sent})
+	s.Record(router.Decision{Prompt: router.Prompt{Model: "m", Text: text}, Target: router.Target{ID: id}},
+		router.Outcome{Stage: router.Sent})
 }
 
 func pick(t testing.TB, s *cacheaware.Strategy, text string, targets ...router.Target) router.Decision {
@@ -78,22 +79,30 @@ func TestOverloaded(t *testing.T) {
 		{"more than min + 2", cacheaware.Config{}, busy("a", 0, 3), []router.Target{busy("b", 0, 0)}, true},
 		{"both at once: min + 2 and 1.5 min", cacheaware.Config{}, busy("a", 0, 6), []router.Target{busy("b", 0, 4)}, false},
 		{"just more than both", cacheaware.Config{}, busy("a", 0, 7), []router.Target{busy("b", 0, 4)}, true},
-		{"more than min + 2, less than 1.5 min", cacheaware.Config{}, busy("a", 0, 14), []router.Target{busy("b", 0, 10)}, false},
+		{"more than min + 2, less than 1.5 min", cacheaware.Config{}, busy("a", 0, 14), []router.Target{busy("b", 0, 10)},
+			false},
 		{"1.5 min", cacheaware.Config{}, busy("a", 0, 15), []router.Target{busy("b", 0, 10)}, false},
 		{"more than 1.5 min", cacheaware.Config{}, busy("a", 0, 16), []router.Target{busy("b", 0, 10)}, true},
-		{"more than 1.5 min, less than min + 2", cacheaware.Config{}, busy("a", 0, 4), []router.Target{busy("b", 0, 2)}, false},
+		{"more than 1.5 min, less than min + 2", cacheaware.Config{}, busy("a", 0, 4), []router.Target{busy("b", 0, 2)},
+			false},
 		{"what is queued counts", cacheaware.Config{}, queued, []router.Target{busy("b", 0, 0)}, true},
-		{"min is the least of several", cacheaware.Config{}, busy("a", 0, 7), []router.Target{busy("b", 0, 9), busy("c", 0, 4), busy("d", 0, 8)}, true},
-		{"one that is not ready is no min, nor the least weight", cacheaware.Config{}, busy("a", 0, 7), []router.Target{busy("b", 0, 5), gone}, false},
+		{"min is the least of several", cacheaware.Config{}, busy("a", 0, 7),
+			[]router.Target{busy("b", 0, 9), busy("c", 0, 4), busy("d", 0, 8)}, true},
+		{"one that is not ready is no min, nor the least weight", cacheaware.Config{}, busy("a", 0, 7),
+			[]router.Target{busy("b", 0, 5), gone}, false},
 		{"alone", cacheaware.Config{}, busy("a", 0, 1000), nil, false},
-		{"weight 2: 4 requests are a load of 2", cacheaware.Config{}, busy("a", 2, 4), []router.Target{busy("b", 1, 0)}, false},
+		{"weight 2: 4 requests are a load of 2", cacheaware.Config{}, busy("a", 2, 4), []router.Target{busy("b", 1, 0)},
+			false},
 		{"weight 2: 5 are more", cacheaware.Config{}, busy("a", 2, 5), []router.Target{busy("b", 1, 0)}, true},
 		{"weight 2: 30 are 1.5 times 10", cacheaware.Config{}, busy("a", 2, 30), []router.Target{busy("b", 1, 10)}, false},
 		{"weight 2: 31 are more", cacheaware.Config{}, busy("a", 2, 31), []router.Target{busy("b", 1, 10)}, true},
-		{"only the ratio of weights matters", cacheaware.Config{}, busy("a", 0.5, 5), []router.Target{busy("b", 0.25, 0)}, true},
+		{"only the ratio of weights matters", cacheaware.Config{}, busy("a", 0.5, 5), []router.Target{busy("b", 0.25, 0)},
+			true},
 		{"min is by weight too", cacheaware.Config{}, busy("a", 1, 3), []router.Target{busy("b", 2, 2)}, false},
-		{"an unknown load is never too much", cacheaware.Config{}, unknown, []router.Target{busy("b", 0, 0), busy("c", 0, 1000)}, false},
-		{"an unknown load is no min", cacheaware.Config{}, busy("a", 0, 12), []router.Target{busy("b", 0, 10), {ID: "c"}}, false},
+		{"an unknown load is never too much", cacheaware.Config{}, unknown,
+			[]router.Target{busy("b", 0, 0), busy("c", 0, 1000)}, false},
+		{"an unknown load is no min", cacheaware.Config{}, busy("a", 0, 12), []router.Target{busy("b", 0, 10), {ID: "c"}},
+			false},
 		{"all others unknown", cacheaware.Config{}, busy("a", 0, 1000), []router.Target{{ID: "b"}}, false},
 		{"own slack", cfg, busy("a", 0, 5), []router.Target{busy("b", 0, 0)}, false},
 		{"more than own slack", cfg, busy("a", 0, 6), []router.Target{busy("b", 0, 0)}, true},
@@ -157,13 +166,17 @@ func TestEquals(t *testing.T) {
 		ts   []router.Target
 		of   []string
 	}{
-		{"the least loaded of the best", []router.Target{busy("a", 0, 2), busy("b", 0, 1), busy("c", 0, 2), idle}, []string{"b"}},
-		{"a random one of those", []router.Target{busy("a", 0, 1), busy("b", 0, 1), busy("c", 0, 1), busy("d", 0, 2), idle}, []string{"a", "b", "c"}},
+		{"the least loaded of the best", []router.Target{busy("a", 0, 2), busy("b", 0, 1), busy("c", 0, 2), idle},
+			[]string{"b"}},
+		{"a random one of those", []router.Target{busy("a", 0, 1), busy("b", 0, 1), busy("c", 0, 1), busy("d", 0, 2), idle},
+			[]string{"a", "b", "c"}},
 		{"by weight", []router.Target{busy("a", 1, 1), busy("b", 2, 1), busy("c", 2, 2), idle}, []string{"b"}},
 		{"none of them known", []router.Target{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "e"}}, []string{"a", "b", "c"}},
 		{"not the one that is too busy", []router.Target{busy("a", 0, 3), busy("b", 0, 2), idle}, []string{"b"}},
-		{"not one that is not ready", []router.Target{{ID: "a", State: router.Cooling}, busy("b", 0, 2), idle}, []string{"b"}},
-		{"an unknown one counts at the mean", []router.Target{{ID: "a"}, busy("b", 0, 2), busy("c", 0, 1), idle}, []string{"a", "c"}},
+		{"not one that is not ready", []router.Target{{ID: "a", State: router.Cooling}, busy("b", 0, 2), idle},
+			[]string{"b"}},
+		{"an unknown one counts at the mean", []router.Target{{ID: "a"}, busy("b", 0, 2), busy("c", 0, 1), idle},
+			[]string{"a", "c"}},
 	} {
 		fair(t, c.name, counts(t, s, 3000, "the prompt", c.ts...), chi2of2, c.of...)
 	}
@@ -184,21 +197,28 @@ func TestOtherwise(t *testing.T) {
 		ts   []router.Target
 		of   []string
 	}{
-		{"the least loaded, whatever the others hold", []router.Target{busy("a", 0, 2), busy("c", 0, 1), busy("d", 0, 2)}, []string{"c"}},
+		{"the least loaded, whatever the others hold", []router.Target{busy("a", 0, 2), busy("c", 0, 1), busy("d", 0, 2)},
+			[]string{"c"}},
 		{"by weight", []router.Target{busy("a", 1, 2), busy("c", 4, 4)}, []string{"c"}},
-		{"what is queued counts", []router.Target{{ID: "d", Load: router.Load{Known: true, Queued: 2}}, busy("c", 0, 1)}, []string{"c"}},
-		{"of equals, the one that holds most", []router.Target{busy("a", 0, 1), busy("c", 0, 1), busy("d", 0, 1)}, []string{"d"}},
+		{"what is queued counts", []router.Target{{ID: "d", Load: router.Load{Known: true, Queued: 2}}, busy("c", 0, 1)},
+			[]string{"c"}},
+		{"of equals, the one that holds most", []router.Target{busy("a", 0, 1), busy("c", 0, 1), busy("d", 0, 1)},
+			[]string{"d"}},
 		{"a tenth is enough", []router.Target{busy("a", 0, 0), busy("b", 0, 0), busy("c", 0, 0)}, []string{"a"}},
 		{"less is not: a random one", []router.Target{busy("b", 0, 0), busy("c", 0, 0), busy("f", 0, 5)}, []string{"b", "c"}},
 		{"less is not: the least warmed", []router.Target{busy("b", 0, 0), busy("f", 0, 0), busy("c", 0, 0)}, []string{"f"}},
 		{"the least warmed", []router.Target{busy("c", 0, 0), busy("e", 0, 0)}, []string{"c"}},
-		{"no load known: the least warmed, whatever it holds", []router.Target{{ID: "d"}, {ID: "b"}, {ID: "c"}, {ID: "e"}}, []string{"b", "c"}},
+		{"no load known: the least warmed, whatever it holds", []router.Target{{ID: "d"}, {ID: "b"}, {ID: "c"}, {ID: "e"}},
+			[]string{"b", "c"}},
 		{"no load known: of those, the one that holds most", []router.Target{{ID: "d"}, {ID: "e"}}, []string{"d"}},
-		{"no load known: nor is a weight asked for", []router.Target{{ID: "c", Weight: 1}, {ID: "b", Weight: 9}}, []string{"b", "c"}},
-		{"one that is not ready is not asked", []router.Target{{ID: "d", State: router.Tripped}, busy("e", 0, 0)}, []string{"e"}},
+		{"no load known: nor is a weight asked for", []router.Target{{ID: "c", Weight: 1}, {ID: "b", Weight: 9}},
+			[]string{"b", "c"}},
+		{"one that is not ready is not asked", []router.Target{{ID: "d", State: router.Tripped}, busy("e", 0, 0)},
+			[]string{"e"}},
 		{"an unknown one counts at the mean", []router.Target{busy("b", 0, 3), {ID: "c"}, busy("e", 0, 1)}, []string{"e"}},
 		{"and may be equal to it", []router.Target{busy("b", 0, 1), {ID: "c"}}, []string{"b", "c"}},
-		{"all equal: a random one", []router.Target{busy("f", 0, 0), busy("g", 0, 0), busy("h", 0, 0), busy("i", 0, 0)}, []string{"f", "g", "h", "i"}},
+		{"all equal: a random one", []router.Target{busy("f", 0, 0), busy("g", 0, 0), busy("h", 0, 0), busy("i", 0, 0)},
+			[]string{"f", "g", "h", "i"}},
 	} {
 		fair(t, c.name, counts(t, s, 3000, long, c.ts...), chi2of3, c.of...)
 	}
@@ -253,7 +273,8 @@ func TestNoLoadKnownDealsEvenly(t *testing.T) {
 	s := mustNew(t, cacheaware.Config{Rand: seeded(6)})
 	got := map[string]int{}
 	for i := range 40 {
-		d := pick(t, s, fmt.Sprintf("%d is the number", i), router.Target{ID: "a"}, router.Target{ID: "b"}, router.Target{ID: "c"}, router.Target{ID: "d"})
+		d := pick(t, s, fmt.Sprintf("%d is the number", i), router.Target{ID: "a"}, router.Target{ID: "b"},
+			router.Target{ID: "c"}, router.Target{ID: "d"})
 		s.Record(d, router.Outcome{Stage: router.Sent})
 		got[d.Target.ID]++
 	}

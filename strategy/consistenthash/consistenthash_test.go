@@ -77,7 +77,8 @@ func TestKey(t *testing.T) {
 		a, b router.Prompt
 		same bool
 	}{
-		{"a session whatever the text", router.Prompt{Session: "s", Text: "one"}, router.Prompt{Session: "s", Text: "two"}, true},
+		{"a session whatever the text", router.Prompt{Session: "s", Text: "one"}, router.Prompt{Session: "s", Text: "two"},
+			true},
 		{"the leading part", router.Prompt{Text: lead + "one"}, router.Prompt{Text: lead + "two"}, true},
 		{"within the leading part", router.Prompt{Text: "1" + lead}, router.Prompt{Text: "2" + lead}, false},
 		{"leading tokens", router.Prompt{Tokens: tokens}, router.Prompt{Tokens: tokens[:256]}, true},

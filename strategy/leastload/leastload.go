@@ -90,7 +90,8 @@ func (s *Strategy) Record(router.Decision, router.Outcome) {}
 // Explain lists the targets by load. The score is 1 at the least load and
 // 1/(1+d) for d requests beyond it; if no load is known, the share of the
 // greatest weight.
-func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	sum := strategy.Scan(targets)
 	if sum.Known == 0 {
 		return s.blind.Explain(ctx, p, targets, dst)

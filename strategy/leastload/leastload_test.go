@@ -28,11 +28,15 @@ func TestPick(t *testing.T) {
 		{"least in flight", []router.Target{known("a", 1, 2, 0), known("b", 1, 1, 0), unready}, "b", router.ReasonLeastLoad},
 		{"queued counts", []router.Target{known("a", 1, 2, 0), known("b", 1, 1, 5)}, "a", router.ReasonLeastLoad},
 		{"weight 2 carries twice", []router.Target{known("a", 1, 2, 0), known("b", 2, 3, 0)}, "b", router.ReasonLeastLoad},
-		{"only the ratio of weights matters", []router.Target{known("a", .1, 2, 0), known("b", .2, 3, 0)}, "b", router.ReasonLeastLoad},
-		{"the unknown counts at the mean", []router.Target{known("a", 1, 4, 0), known("b", 1, 2, 0), {ID: "u"}}, "b", router.ReasonLeastLoad},
-		{"prefill is not looked at", []router.Target{{ID: "a", Load: router.Load{Known: true, Prefill: 1e6}}, known("b", 1, 1, 0)}, "a", router.ReasonLeastLoad},
+		{"only the ratio of weights matters", []router.Target{known("a", .1, 2, 0), known("b", .2, 3, 0)}, "b",
+			router.ReasonLeastLoad},
+		{"the unknown counts at the mean", []router.Target{known("a", 1, 4, 0), known("b", 1, 2, 0), {ID: "u"}}, "b",
+			router.ReasonLeastLoad},
+		{"prefill is not looked at", []router.Target{{ID: "a", Load: router.Load{Known: true, Prefill: 1e6}},
+			known("b", 1, 1, 0)}, "a", router.ReasonLeastLoad},
 		{"one is left", []router.Target{unready, known("b", 1, 9, 0)}, "b", router.ReasonOnly},
-		{"huge and negative", []router.Target{known("a", math.NaN(), math.MaxInt, math.MaxInt), known("b", -1, -5, 3), known("c", 1, 2, 0)}, "c", router.ReasonLeastLoad},
+		{"huge and negative", []router.Target{known("a", math.NaN(), math.MaxInt, math.MaxInt), known("b", -1, -5, 3),
+			known("c", 1, 2, 0)}, "c", router.ReasonLeastLoad},
 	} {
 		d, err := newStrategy(nil).Pick(context.Background(), router.Prompt{}, c.in)
 		if err != nil || d.Target.ID != c.want || d.Reason != c.reason {
@@ -58,7 +62,8 @@ func TestNothingKnownIsRandomByWeight(t *testing.T) {
 }
 
 func TestNoTarget(t *testing.T) {
-	_, err := newStrategy(nil).Pick(context.Background(), router.Prompt{}, []router.Target{{ID: "a", State: router.Cooling}})
+	_, err := newStrategy(nil).Pick(context.Background(), router.Prompt{},
+		[]router.Target{{ID: "a", State: router.Cooling}})
 	var e *router.NoTargetError
 	if !errors.As(err, &e) {
 		t.Fatal(err)
@@ -88,7 +93,8 @@ func TestLength(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	ts := []router.Target{known("d", 1, 5, 0), known("c", 1, 1, 0), known("b", 1, 0, 0), known("a", 1, 0, 0), {ID: "u", State: router.Draining}}
+	ts := []router.Target{known("d", 1, 5, 0), known("c", 1, 1, 0), known("b", 1, 0, 0), known("a", 1, 0, 0),
+		{ID: "u", State: router.Draining}}
 	type row struct {
 		ID     string
 		Score  float64
@@ -98,7 +104,8 @@ func TestExplain(t *testing.T) {
 	for _, c := range newStrategy(nil).(router.Explainer).Explain(context.Background(), router.Prompt{}, ts, nil) {
 		got = append(got, row{c.Target.ID, c.Score, c.Reason})
 	}
-	want := []row{{"a", 1, "least_load"}, {"b", 1, "tied"}, {"c", 0.5, "busier"}, {"d", 1. / 6, "busier"}, {"u", 0, "draining"}}
+	want := []row{{"a", 1, "least_load"}, {"b", 1, "tied"}, {"c", 0.5, "busier"}, {"d", 1. / 6, "busier"},
+		{"u", 0, "draining"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

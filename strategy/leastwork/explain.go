@@ -12,7 +12,8 @@ import (
 // Explain lists the targets by cost, the least first. The score is the least cost
 // divided by the target's, less if the target is not the one to take of equal costs.
 // Costs that Config.Agree takes for equal are equal here too.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	v := s.look(&p, targets, new(scratch))
 	at := make([]int, len(targets))
 	ranks := make([]rank, len(targets))

@@ -53,7 +53,8 @@ type sending struct {
 // resident reports whether the engine has told of all that a prompt could reuse.
 func (n *resident) resident(id string, tokens []uint32) bool {
 	all := (len(tokens) - 1) / kvtest.BlockSize * kvtest.BlockSize
-	return n.trusted[id] && (all == 0 || slices.ContainsFunc(n.held[id], func(h []uint32) bool { return commonTokens(h, tokens) >= all }))
+	return n.trusted[id] && (all == 0 || slices.ContainsFunc(n.held[id],
+		func(h []uint32) bool { return commonTokens(h, tokens) >= all }))
 }
 
 // uncached is the rule, in tokens; exact is false where no Ready target is trusted.
@@ -160,7 +161,8 @@ func TestRuleWithIndex(t *testing.T) {
 		stem := kvtest.Tokens(int(seed), 300)
 		prompt := func() router.Prompt {
 			k := 1 + r.IntN(len(stem))
-			p := router.Prompt{Model: "m", Tokens: append(slices.Clone(stem[:k]), kvtest.Tokens(1000+r.IntN(3), 1+r.IntN(60))...)}
+			p := router.Prompt{Model: "m", Tokens: append(slices.Clone(stem[:k]),
+				kvtest.Tokens(1000+r.IntN(3), 1+r.IntN(60))...)}
 			if r.IntN(3) > 0 {
 				p.Text = textOf(p.Tokens)
 			}
@@ -183,7 +185,8 @@ func TestRuleWithIndex(t *testing.T) {
 			}
 			targets := make([]router.Target, 1+r.IntN(len(ids)))
 			for i := range targets {
-				targets[i] = router.Target{ID: ids[i], Weight: []float64{0, 1, 2, 0.5}[r.IntN(4)], Load: router.Load{Known: true, Prefill: r.IntN(4) * 300}}
+				targets[i] = router.Target{ID: ids[i], Weight: []float64{0, 1, 2, 0.5}[r.IntN(4)],
+					Load: router.Load{Known: true, Prefill: r.IntN(4) * 300}}
 				if r.IntN(6) == 0 {
 					targets[i].State = router.State(1 + r.IntN(4))
 				}
@@ -224,14 +227,16 @@ func TestRuleWithIndex(t *testing.T) {
 					mixed++
 				}
 				if d.Unit != router.Tokens || d.Length != len(p.Tokens) || float64(d.Length-d.Cached) != uncached[at] {
-					t.Fatalf("seed %d, step %d: %s: cached %d of %d; want %v uncached of %d", seed, step, d.Target.ID, d.Cached, d.Length, uncached[at], len(p.Tokens))
+					t.Fatalf("seed %d, step %d: %s: cached %d of %d; want %v uncached of %d", seed, step, d.Target.ID, d.Cached,
+						d.Length, uncached[at], len(p.Tokens))
 				}
 				if d.Cached > 0 {
 					cached++
 				}
 			}
 			best := s.Explain(context.Background(), p, targets, nil)[0]
-			if i := slices.IndexFunc(targets, func(o router.Target) bool { return o.ID == best.Target.ID }); costs[i] > least*(1+1e-9)+1e-5 {
+			if i := slices.IndexFunc(targets, func(o router.Target) bool { return o.ID == best.Target.ID }); costs[i] > least*(1+
+				1e-9)+1e-5 {
 				t.Fatalf("seed %d, step %d: Explain puts %s first; costs %v", seed, step, best.Target.ID, costs)
 			}
 			if r.IntN(3) > 0 {
@@ -388,7 +393,8 @@ func TestConformanceWithIndex(t *testing.T) {
 							e.Store(id, prompts[i%len(prompts)])
 						}
 					}
-					s, err := leastwork.New(leastwork.Config{Rand: rand, Index: e.Index, Agree: agree, Now: func() time.Time { return epoch }})
+					s, err := leastwork.New(leastwork.Config{Rand: rand, Index: e.Index, Agree: agree,
+						Now: func() time.Time { return epoch }})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -193,7 +193,8 @@ func (s *Strategy) work(v *view, t *router.Target, i int) float64 {
 	if c := v.inFlight[i].cost(s.cfg.ContextWeight); c > 0 {
 		request = c
 	}
-	load := float64(max(t.Load.Prefill, 0)) + request*float64(max(t.Load.InFlight, 0)) + v.request*float64(max(t.Load.Queued, 0))
+	load := float64(max(t.Load.Prefill, 0)) + request*float64(max(t.Load.InFlight, 0)) +
+		v.request*float64(max(t.Load.Queued, 0))
 	return load / strategy.Weight(t)
 }
 
@@ -245,7 +246,8 @@ func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 
 // PickPrepared is Pick for a prompt that Prepare has matched. It takes in the prompts
 // that were sent since.
-func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target,
+	prepared any) (router.Decision, error) {
 	r, ok := prepared.(*scratch)
 	if !ok {
 		r = s.scratch.Get().(*scratch)

@@ -117,7 +117,8 @@ func TestRule(t *testing.T) {
 					targets[i].Load = router.Load{Known: true, InFlight: r.IntN(6), Queued: r.IntN(3), Prefill: r.IntN(4) * 500}
 				}
 			}
-			p := router.Prompt{Model: "m", Text: strings.Repeat("abc"[r.IntN(3):][:1], 400*r.IntN(5)) + strings.Repeat("x", r.IntN(40)*4)}
+			p := router.Prompt{Model: "m", Text: strings.Repeat("abc"[r.IntN(3):][:1], 400*r.IntN(5)) +
+				strings.Repeat("x", r.IntN(40)*4)}
 			costs := f.costs(p, targets)
 			least := slices.Min(costs)
 			d, err := s.Pick(context.Background(), p, targets)
@@ -135,8 +136,10 @@ func TestRule(t *testing.T) {
 				t.Fatalf("seed %d, step %d: picked %s at %v; costs %v", seed, step, d.Target.ID, costs[at], costs)
 			}
 			best := s.Explain(context.Background(), p, targets, nil)[0]
-			if i := slices.IndexFunc(targets, func(o router.Target) bool { return o.ID == best.Target.ID }); costs[i] > least*(1+1e-9)+1e-5 || best.Score != 1 {
-				t.Fatalf("seed %d, step %d: Explain puts %s first, score %v; costs %v", seed, step, best.Target.ID, best.Score, costs)
+			if i := slices.IndexFunc(targets, func(o router.Target) bool { return o.ID == best.Target.ID }); costs[i] > least*(1+
+				1e-9)+1e-5 || best.Score != 1 {
+				t.Fatalf("seed %d, step %d: Explain puts %s first, score %v; costs %v", seed, step, best.Target.ID, best.Score,
+					costs)
 			}
 
 			id := d.Target.ID

@@ -36,10 +36,11 @@ func TestConformance(t *testing.T) {
 		config lmcacheaware.Config
 		skip   map[routertest.Law]string
 	}{
-		"no source":     {},
-		"half full":     {config: lmcacheaware.Config{Source: alike(0.5)}},
-		"affinity":      {config: lmcacheaware.Config{AffinityRequests: 4}},
-		"all different": {lmcacheaware.Config{Source: byName{}}, map[routertest.Law]string{routertest.Ties: "what the source says differs"}},
+		"no source": {},
+		"half full": {config: lmcacheaware.Config{Source: alike(0.5)}},
+		"affinity":  {config: lmcacheaware.Config{AffinityRequests: 4}},
+		"all different": {lmcacheaware.Config{Source: byName{}},
+			map[routertest.Law]string{routertest.Ties: "what the source says differs"}},
 		"affinity, all different": {lmcacheaware.Config{Source: byName{}, AffinityRequests: 4},
 			map[routertest.Law]string{routertest.Ties: "what the source says differs"}},
 	} {

@@ -12,7 +12,8 @@ import (
 // Explain lists the targets by their cost. The score is 1 at the least cost and
 // 1/(1+d) for d requests beyond it. Of one that is passed over, the reason is the
 // term that took it the farthest from the one to take.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	r := new(room)
 	from := len(dst)
 	dst = strategy.Candidates(&p, targets, dst)

@@ -304,7 +304,8 @@ func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 
 // PickPrepared is Pick for a prompt that Prepare has matched. It takes in the prompts
 // that were sent since.
-func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target,
+	prepared any) (router.Decision, error) {
 	r, ok := prepared.(*room)
 	if !ok {
 		r = s.scratch.Get().(*room)

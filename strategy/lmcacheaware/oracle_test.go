@@ -30,7 +30,8 @@ func (h history) cached(id, text string) int {
 
 // naive returns the IDs that the rules allow for a prompt, each computed from the
 // documentation's formula alone, and the reason.
-func naive(cfg lmcacheaware.Config, f told, h history, text string, ts []router.Target) (allowed []string, reason router.Reason) {
+func naive(cfg lmcacheaware.Config, f told, h history, text string,
+	ts []router.Target) (allowed []string, reason router.Reason) {
 	var ready []router.Target
 	for _, t := range ts {
 		if t.State == router.Ready {
@@ -160,7 +161,8 @@ func TestAgainstTheOracle(t *testing.T) {
 				continue
 			}
 			if err != nil || !slices.Contains(want, d.Target.ID) || d.Reason != reason {
-				t.Fatalf("seed %d: %s for %q (%v), want one of %v for %q\n%+v\n%v", seed, d.Target.ID, d.Reason, err, want, reason, ts, f)
+				t.Fatalf("seed %d: %s for %q (%v), want one of %v for %q\n%+v\n%v", seed, d.Target.ID, d.Reason, err, want, reason,
+					ts, f)
 			}
 			if cfg.AffinityRequests > 0 && d.Cached != h.cached(d.Target.ID, text) {
 				t.Fatalf("seed %d: cached %d, want %d", seed, d.Cached, h.cached(d.Target.ID, text))

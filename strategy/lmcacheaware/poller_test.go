@@ -37,9 +37,11 @@ func TestWithThePoller(t *testing.T) {
 	b, sayB := cache(t, `{"is_healthy": true, "storage_manager": {"l1_manager": {"memory_usage_ratio": 0.3}}}`)
 	c, sayC := cache(t, "lmcache_mp_l1_usage_ratio 0.7\n")
 	provider := func(id, url string) lmcache.Target {
-		return lmcache.Target{ID: id, Endpoint: url, Refresh: 10 * time.Millisecond, Timeout: 20 * time.Second, Stale: time.Minute}
+		return lmcache.Target{ID: id, Endpoint: url, Refresh: 10 * time.Millisecond, Timeout: 20 * time.Second,
+			Stale: time.Minute}
 	}
-	poller, err := lmcache.New(lmcache.Config{Targets: []lmcache.Target{provider("a", a), provider("b", b), provider("c", c)}})
+	poller, err := lmcache.New(lmcache.Config{Targets: []lmcache.Target{provider("a", a), provider("b", b),
+		provider("c", c)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,8 @@ func TestConfigErrors(t *testing.T) {
 		{lmcacheaware.Config{AffinityRequests: 1e7}, "AffinityRequests is 1e+07"},
 		{lmcacheaware.Config{Trie: tr}, "must be nil as long as affinity is off"},
 		{lmcacheaware.Config{MaxBytes: 1}, "MaxBytes is 1; it must be 0 as long as affinity is off"},
-		{lmcacheaware.Config{AffinityRequests: 1, Trie: tr, MaxNodes: 5}, "MaxNodes is 5; it must be 0 because Trie is given"},
+		{lmcacheaware.Config{AffinityRequests: 1, Trie: tr, MaxNodes: 5},
+			"MaxNodes is 5; it must be 0 because Trie is given"},
 		{lmcacheaware.Config{AffinityRequests: 1, MaxNodes: -5}, "MaxNodes"},
 	} {
 		if _, err := lmcacheaware.New(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -298,10 +299,12 @@ func TestAffinity(t *testing.T) {
 	// All missing, and something is held.
 	clear(f)
 	send(t, on, p, "full of it")
-	if d := pickFor(t, on, p, busy("full of it", 2), busy("empty", 0)); d.Target.ID != "full of it" || d.Reason != router.ReasonWarm {
+	if d := pickFor(t, on, p, busy("full of it", 2), busy("empty", 0)); d.Target.ID != "full of it" ||
+		d.Reason != router.ReasonWarm {
 		t.Errorf("nothing known: %+v", d)
 	}
-	if d := pickFor(t, on, p0, busy("full of it", 2), busy("empty", 0)); d.Target.ID != "empty" || d.Reason != router.ReasonLeastLoad {
+	if d := pickFor(t, on, p0, busy("full of it", 2), busy("empty", 0)); d.Target.ID != "empty" ||
+		d.Reason != router.ReasonLeastLoad {
 		t.Errorf("nothing known, nothing held: %+v", d)
 	}
 }
@@ -312,7 +315,8 @@ func TestExplain(t *testing.T) {
 	p := router.Prompt{Model: "m", Text: "abcdefgh"}
 	down := busy("down", 0)
 	down.State = router.Cooling
-	ts := []router.Target{down, busy("off", 0), busy("neutral", 1), busy("fuller", 1), busy("busy", 9), busy("twin", 1), busy("best", 1)}
+	ts := []router.Target{down, busy("off", 0), busy("neutral", 1), busy("fuller", 1), busy("busy", 9), busy("twin", 1),
+		busy("best", 1)}
 	type row struct {
 		ID     string
 		Score  float64

@@ -12,7 +12,8 @@ import (
 
 // stage is a strategy that knows 200 conversations of the given size, each on one
 // of the targets and each a session.
-func stage(tb testing.TB, cfg pipeline.Config, targets, size int) (*pipeline.Strategy, []router.Target, []router.Prompt) {
+func stage(tb testing.TB, cfg pipeline.Config, targets,
+	size int) (*pipeline.Strategy, []router.Target, []router.Prompt) {
 	s := mustNew(tb, cfg)
 	var ts []router.Target
 	for i := range targets {
@@ -29,7 +30,8 @@ func stage(tb testing.TB, cfg pipeline.Config, targets, size int) (*pipeline.Str
 	return s, ts, ps
 }
 
-func sizes(b *testing.B, cfg pipeline.Config, run func(b *testing.B, s *pipeline.Strategy, ts []router.Target, ps []router.Prompt)) {
+func sizes(b *testing.B, cfg pipeline.Config, run func(b *testing.B, s *pipeline.Strategy, ts []router.Target,
+	ps []router.Prompt)) {
 	for _, targets := range []int{8, 64, 512} {
 		for _, kib := range []int{2, 16, 128} {
 			b.Run(fmt.Sprintf("targets=%d/KiB=%d", targets, kib), func(b *testing.B) {
@@ -60,13 +62,14 @@ func BenchmarkPickFiltered(b *testing.B) {
 			keep[i] = i%2 == 0
 		}
 	})
-	sizes(b, pipeline.Config{SessionTTL: -1, Filters: []pipeline.Filter{half}}, func(b *testing.B, s *pipeline.Strategy, ts []router.Target, ps []router.Prompt) {
-		for i := 0; b.Loop(); i++ {
-			if _, err := s.Pick(context.Background(), ps[i%len(ps)], ts); err != nil {
-				b.Fatal(err)
+	sizes(b, pipeline.Config{SessionTTL: -1, Filters: []pipeline.Filter{half}},
+		func(b *testing.B, s *pipeline.Strategy, ts []router.Target, ps []router.Prompt) {
+			for i := 0; b.Loop(); i++ {
+				if _, err := s.Pick(context.Background(), ps[i%len(ps)], ts); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
-	})
+		})
 }
 
 // A whole request: a new turn of a session, from Pick to Finished.

@@ -73,7 +73,8 @@ func TestConfigTellsAll(t *testing.T) {
 		MaxSessions: -1, MaxBytes: -1, Filters: []pipeline.Filter{nil}, Scorers: []pipeline.Weighted{{}},
 	})
 	for _, field := range []string{
-		"StaticWeight", "LoadWeight", "AffinityWeight", "LoadHalf", "OverloadSlack", "OverloadFactor", "MaxSessions", "MaxBytes", "Filters[0]", "Scorers[0]",
+		"StaticWeight", "LoadWeight", "AffinityWeight", "LoadHalf", "OverloadSlack", "OverloadFactor", "MaxSessions",
+		"MaxBytes", "Filters[0]", "Scorers[0]",
 	} {
 		if !strings.Contains(fmt.Sprint(err), field) {
 			t.Errorf("%v does not name %s", err, field)

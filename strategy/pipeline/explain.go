@@ -29,7 +29,8 @@ type Part struct {
 // is the weighted mean of the scorers', 1 for the session's target if it is to be
 // taken, and NaN for all if there is no scorer. Of equal ones, what ranks lower has a
 // lower score. A Selector is not asked: with one, Pick may take another than the first.
-func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	dst = slices.Grow(dst, len(targets))
 	from := len(dst)
 	for _, d := range s.Details(ctx, p, targets) {

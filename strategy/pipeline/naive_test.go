@@ -77,7 +77,10 @@ func (n *naive) bind(p router.Prompt, id string) *binding {
 }
 
 func (n *naive) unbind(p router.Prompt) {
-	n.sessions = slices.DeleteFunc(n.sessions, func(b *binding) bool { return b.scope == p.Scope() && b.session == p.Session })
+	n.sessions = slices.DeleteFunc(n.sessions, func(b *binding) bool {
+		return b.scope == p.Scope() &&
+			b.session == p.Session
+	})
 }
 
 func (n *naive) use(b *binding) {

@@ -105,7 +105,8 @@ func (p *program) prompt() router.Prompt {
 
 func (p *program) outcome() router.Outcome {
 	return router.Outcome{
-		Stage:  []router.Stage{router.FirstToken, router.FirstToken, router.Finished, router.Failed, router.Failed, router.Canceled, router.Sent, 0, 77}[p.n(9)],
+		Stage: []router.Stage{router.FirstToken, router.FirstToken, router.Finished, router.Failed, router.Failed,
+			router.Canceled, router.Sent, 0, 77}[p.n(9)],
 		Status: []int{0, 503, 400}[p.n(3)],
 	}
 }
@@ -213,7 +214,8 @@ func (g *game) compare(p router.Prompt, ts []router.Target) (router.Decision, bo
 		}
 		f := v.fact(d.Target.ID)
 		if f == nil || !v.mayTake(f) || d.Cached != f.cached || d.Length != v.length || d.Reason != g.oracle.reason(&v, f) {
-			g.tb.Fatalf("step %d: picked %s, %s, cached %d of %d, for %+v of %+v\n%+v", g.step, d.Target.ID, d.Reason, d.Cached, d.Length, p, ts, v)
+			g.tb.Fatalf("step %d: picked %s, %s, cached %d of %d, for %+v of %+v\n%+v", g.step, d.Target.ID, d.Reason, d.Cached,
+				d.Length, p, ts, v)
 		}
 		if n == 0 {
 			first = d
@@ -252,7 +254,8 @@ func (g *game) explained(p router.Prompt, ts []router.Target, v *verdict) {
 			if want == "" {
 				want = pipeline.ReasonFiltered
 			}
-			if f != nil || d.Reason != want || d.Score != 0 && !math.IsNaN(d.Score) || d.Parts != nil || d.Cached != g.oracle.cached(p, d.Target.ID) {
+			if f != nil || d.Reason != want || d.Score != 0 && !math.IsNaN(d.Score) || d.Parts != nil ||
+				d.Cached != g.oracle.cached(p, d.Target.ID) {
 				g.tb.Fatalf("step %d: %+v as number %d of %+v", g.step, d, i+1, v)
 			}
 			continue

@@ -50,7 +50,8 @@ func (s *Strategy) look(ctx context.Context, r *room, p *router.Prompt, targets 
 		return false
 	}
 	o := &r.offer
-	r.worth = s.cache.Worth(&textcache.Prompt{Key: &r.key, Held: o.Cached, Warmed: o.warmed, Size: o.Length}, o.Targets, r.worth)
+	r.worth = s.cache.Worth(&textcache.Prompt{Key: &r.key, Held: o.Cached, Warmed: o.warmed, Size: o.Length}, o.Targets,
+		r.worth)
 	o.worth = r.worth
 	s.session(r, p)
 	if !r.pin || r.explain {
@@ -117,7 +118,8 @@ func (r *room) compact(left int) {
 		case r.keep[i]:
 			ts, cs, ws = append(ts, o.Targets[i]), append(cs, o.Cached[i]), append(ws, o.warmed[i])
 		case r.explain:
-			c := router.Candidate{Target: o.Targets[i], Cached: o.Cached[i], Length: o.Length, Unit: o.Unit, Reason: ReasonFiltered}
+			c := router.Candidate{Target: o.Targets[i], Cached: o.Cached[i], Length: o.Length, Unit: o.Unit,
+				Reason: ReasonFiltered}
 			if c.Target.State != router.Ready {
 				c.Reason = router.ReasonOf(c.Target.State)
 			}

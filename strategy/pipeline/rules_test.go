@@ -57,7 +57,8 @@ func TestLoadsDoNotLookAlike(t *testing.T) {
 	}
 	// Equal steps at the bottom and far above it are the same.
 	for _, base := range []int{0, 3, 1000} {
-		if a, b := score(7), s.Details(t.Context(), router.Prompt{}, []router.Target{busy("x", base+7), busy("idle", base)})[1].Parts[1].Score; a != b {
+		if a, b := score(7), s.Details(t.Context(), router.Prompt{},
+			[]router.Target{busy("x", base+7), busy("idle", base)})[1].Parts[1].Score; a != b {
 			t.Errorf("7 beyond %d has score %v, beyond 0 %v", base, b, a)
 		}
 	}

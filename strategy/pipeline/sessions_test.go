@@ -38,7 +38,8 @@ func TestSessionComesFirst(t *testing.T) {
 	s := mustNew(t, pipeline.Config{})
 	p := inSession("s")
 	send(t, s, p, "a")
-	s.Record(router.Decision{Prompt: router.Prompt{Model: "m", Text: "other, long"}, Target: busy("b", 0)}, router.Outcome{Stage: router.Sent})
+	s.Record(router.Decision{Prompt: router.Prompt{Model: "m", Text: "other, long"}, Target: busy("b", 0)},
+		router.Outcome{Stage: router.Sent})
 	p.Text = "other, long"
 	d := pickFor(t, s, p, busy("a", 2), busy("b", 0))
 	if d.Target.ID != "a" || d.Reason != pipeline.ReasonSession || d.Cached != 0 {
@@ -102,8 +103,10 @@ func TestSessionsOff(t *testing.T) {
 // whose name is in the key.
 func TestSessionsAreKeptApart(t *testing.T) {
 	same := []router.Prompt{
-		{Model: "m", Session: "s"}, {Model: "n", Session: "s"}, {Model: "m", Adapter: "s", Session: "s"}, {Model: "m", Salt: "s", Session: "s"},
-		{Model: "ms"}, {Model: "m", Session: "6:tenant:s"}, {Model: "m", Session: "5:other:s"}, {Model: "m", Adapter: "x", Salt: "y", Session: "s"},
+		{Model: "m", Session: "s"}, {Model: "n", Session: "s"}, {Model: "m", Adapter: "s", Session: "s"},
+		{Model: "m", Salt: "s", Session: "s"},
+		{Model: "ms"}, {Model: "m", Session: "6:tenant:s"}, {Model: "m", Session: "5:other:s"},
+		{Model: "m", Adapter: "x", Salt: "y", Session: "s"},
 	}
 	for i, p := range same {
 		s := mustNew(t, pipeline.Config{})
@@ -303,7 +306,8 @@ func TestHandOver(t *testing.T) {
 	send(t, before, inSession("1"), "b")
 	late := pickFor(t, before, inSession("2"), busy("c", 0))
 	record(before, late, router.Sent)
-	after := mustNew(t, pipeline.Config{Sessions: before.Sessions(), Trie: before.Trie(), SessionTTL: time.Minute, LoadWeight: 3})
+	after := mustNew(t, pipeline.Config{Sessions: before.Sessions(), Trie: before.Trie(), SessionTTL: time.Minute,
+		LoadWeight: 3})
 	record(before, late, router.FirstToken)
 	for k, want := range map[string]string{"1": "b", "2": "c"} {
 		if got := at(t, after, inSession(k)); got != want {

@@ -96,7 +96,8 @@ func TestDroppedDoNotCount(t *testing.T) {
 			if d.Target.ID != "a" {
 				continue
 			}
-			if filtered := cfg.Filters != nil; filtered != (d.Parts[0].Score == 1 && d.Parts[1].Score == 1 && d.Reason == pipeline.ReasonSession) {
+			if filtered := cfg.Filters != nil; filtered != (d.Parts[0].Score == 1 && d.Parts[1].Score == 1 &&
+				d.Reason == pipeline.ReasonSession) {
 				t.Errorf("filtered %v: %+v", filtered, d)
 			}
 		}
@@ -118,16 +119,17 @@ func TestOffer(t *testing.T) {
 		Filters: []pipeline.Filter{
 			pipeline.FilterFunc(func(_ context.Context, o *pipeline.Offer, _ []bool) { look(o) }), drop("x"),
 		},
-		Scorers: []pipeline.Weighted{{Scorer: pipeline.ScorerFunc(func(_ context.Context, o *pipeline.Offer, scores []float64) {
-			look(o)
-			for i := range scores {
-				if scores[i] != 0 {
-					t.Errorf("scores begin with %v", scores[i])
+		Scorers: []pipeline.Weighted{{Scorer: pipeline.ScorerFunc(
+			func(_ context.Context, o *pipeline.Offer, scores []float64) {
+				look(o)
+				for i := range scores {
+					if scores[i] != 0 {
+						t.Errorf("scores begin with %v", scores[i])
+					}
+					loads = append(loads, o.Load(i))
 				}
-				loads = append(loads, o.Load(i))
-			}
-			loads = append(loads, o.LeastLoad())
-		})}},
+				loads = append(loads, o.LeastLoad())
+			})}},
 	})
 	for _, p := range []router.Prompt{{Model: "m", Text: "0123456789"}, {Model: "m", Tokens: []uint32{1, 2, 3, 4}}} {
 		seen, loads = nil, nil
@@ -138,7 +140,8 @@ func TestOffer(t *testing.T) {
 		pickFor(t, s, p, busy("x", 0), down, heavy, router.Target{ID: "c"}, busy("d", 3))
 		n, u := p.Length()
 		want := []pipeline.Offer{
-			{Prompt: p, Targets: []router.Target{busy("x", 0), heavy, {ID: "c"}, busy("d", 3)}, Cached: []int{0, n, 0, 0}, Length: n, Unit: u},
+			{Prompt: p, Targets: []router.Target{busy("x", 0), heavy, {ID: "c"}, busy("d", 3)}, Cached: []int{0, n, 0, 0},
+				Length: n, Unit: u},
 			{Prompt: p, Targets: []router.Target{heavy, {ID: "c"}, busy("d", 3)}, Cached: []int{n, 0, 0}, Length: n, Unit: u},
 		}
 		if diff := cmp.Diff(want, seen, cmpopts.IgnoreUnexported(pipeline.Offer{})); diff != "" {
@@ -160,9 +163,12 @@ func TestBadScores(t *testing.T) {
 		told   *pipeline.BadScores
 	}{
 		{map[string]float64{"a": 0, "b": 1, "c": 0.5}, map[string]float64{"a": 0, "b": 1, "c": 0.5}, nil},
-		{map[string]float64{"a": math.NaN(), "b": 1}, map[string]float64{"a": 0, "b": 1, "c": 0}, &pipeline.BadScores{Scorer: "mine", Target: "a", Score: math.NaN(), Count: 1}},
-		{map[string]float64{"a": inf, "b": -inf, "c": 7}, map[string]float64{"a": 1, "b": 0, "c": 1}, &pipeline.BadScores{Scorer: "mine", Target: "a", Score: inf, Count: 3}},
-		{map[string]float64{"b": -0.001, "c": 1.001}, map[string]float64{"a": 0, "b": 0, "c": 1}, &pipeline.BadScores{Scorer: "mine", Target: "b", Score: -0.001, Count: 2}},
+		{map[string]float64{"a": math.NaN(), "b": 1}, map[string]float64{"a": 0, "b": 1, "c": 0},
+			&pipeline.BadScores{Scorer: "mine", Target: "a", Score: math.NaN(), Count: 1}},
+		{map[string]float64{"a": inf, "b": -inf, "c": 7}, map[string]float64{"a": 1, "b": 0, "c": 1},
+			&pipeline.BadScores{Scorer: "mine", Target: "a", Score: inf, Count: 3}},
+		{map[string]float64{"b": -0.001, "c": 1.001}, map[string]float64{"a": 0, "b": 0, "c": 1},
+			&pipeline.BadScores{Scorer: "mine", Target: "b", Score: -0.001, Count: 2}},
 	} {
 		var told []pipeline.BadScores
 		cfg := pipeline.Config{
@@ -198,7 +204,8 @@ func TestBadScores(t *testing.T) {
 // The caller's scorers stand beside the built-in ones.
 func TestOwnScorerCounts(t *testing.T) {
 	for weight, want := range map[float64]string{-1: "idle", 0.01: "idle", 0: "mine", 100: "mine"} {
-		s := mustNew(t, pipeline.Config{Scorers: []pipeline.Weighted{{Scorer: says(map[string]float64{"mine": 1}), Weight: weight}}})
+		s := mustNew(t, pipeline.Config{Scorers: []pipeline.Weighted{{Scorer: says(map[string]float64{"mine": 1}),
+			Weight: weight}}})
 		if !always(t, s, router.Prompt{}, want, busy("idle", 0), busy("mine", 2)) {
 			t.Errorf("weight %v: not %s", weight, want)
 		}
@@ -262,7 +269,8 @@ func TestSelector(t *testing.T) {
 		t.Errorf("a session was left to the selector %d times", asked)
 	}
 	for _, i := range []int{-1, 3, math.MaxInt, math.MinInt} {
-		s := mustNew(t, pipeline.Config{Selector: pipeline.SelectorFunc(func(context.Context, *pipeline.Offer, []float64, uint64) int { return i })})
+		s := mustNew(t, pipeline.Config{Selector: pipeline.SelectorFunc(
+			func(context.Context, *pipeline.Offer, []float64, uint64) int { return i })})
 		if !always(t, s, router.Prompt{Text: "x"}, "a", ts...) {
 			t.Errorf("index %d was not left to the greatest score", i)
 		}
@@ -288,7 +296,8 @@ func TestExplain(t *testing.T) {
 	p := router.Prompt{Model: "m", Session: "s", Text: strings.Repeat("x", 100)}
 	send(t, s, p, "home")
 	send(t, s, router.Prompt{Model: "m", Text: p.Text}, "warm")
-	ts := []router.Target{down, busy("out", 0), busy("idle", 0), busy("two", 0), busy("warm", 1), busy("home", 20), busy("slow", 2), weak}
+	ts := []router.Target{down, busy("out", 0), busy("idle", 0), busy("two", 0), busy("warm", 1), busy("home", 20),
+		busy("slow", 2), weak}
 	type row struct {
 		ID     string
 		Reason router.Reason
@@ -313,13 +322,16 @@ func TestExplain(t *testing.T) {
 	}
 	ts[5].Load.InFlight = 1
 	for i, r := range table(ts) {
-		if (i == 0) != (r.Reason == pipeline.ReasonSession) || i == 0 && r.ID != "home" || i > 0 && i < 6 && r.Reason != pipeline.ReasonNotSession {
+		if (i == 0) != (r.Reason == pipeline.ReasonSession) || i == 0 && r.ID != "home" || i > 0 && i < 6 &&
+			r.Reason != pipeline.ReasonNotSession {
 			t.Errorf("number %d is %+v", i+1, r)
 		}
 	}
-	got := s.Details(t.Context(), router.Prompt{Model: "m", Text: p.Text}, []router.Target{busy("warm", 4), busy("idle", 0)})
+	got := s.Details(t.Context(), router.Prompt{Model: "m", Text: p.Text},
+		[]router.Target{busy("warm", 4), busy("idle", 0)})
 	want := []pipeline.Detail{
-		{Candidate: router.Candidate{Target: busy("warm", 4), Cached: 100, Length: 100, Score: 0.75, Reason: router.ReasonWarm},
+		{Candidate: router.Candidate{Target: busy("warm", 4), Cached: 100, Length: 100, Score: 0.75,
+			Reason: router.ReasonWarm},
 			Parts: []pipeline.Part{{"static", 1, 1}, {"load", 2, 0.5}, {"affinity", 1, 1}}},
 		{Candidate: router.Candidate{Target: busy("idle", 0), Length: 100, Score: 0.75, Reason: router.ReasonColder},
 			Parts: []pipeline.Part{{"static", 1, 1}, {"load", 2, 1}, {"affinity", 1, 0}}},
@@ -333,7 +345,8 @@ func TestExplain(t *testing.T) {
 func TestPassedOver(t *testing.T) {
 	light := busy("light", 0)
 	light.Weight = 0.5
-	s := mustNew(t, pipeline.Config{Scorers: []pipeline.Weighted{{Scorer: says(map[string]float64{"light": 1, "tied": 1, "first": 1, "busy": 1})}}})
+	s := mustNew(t, pipeline.Config{Scorers: []pipeline.Weighted{{Scorer: says(map[string]float64{"light": 1, "tied": 1,
+		"first": 1, "busy": 1})}}})
 	got := map[string]router.Reason{}
 	for _, c := range s.Explain(t.Context(), router.Prompt{Text: "x"}, []router.Target{
 		busy("first", 0), busy("tied", 0), busy("busy", 2), light, busy("unloved", 0),

@@ -75,7 +75,8 @@ func (s *Strategy) Record(router.Decision, router.Outcome) {}
 // Explain lists the targets by load. The draw decides between all but the one
 // that is busier than every other, which cannot win. The score is 1 at the least
 // load and 1/(1+d) for d requests beyond it.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	sum := strategy.Scan(targets)
 	from := len(dst)
 	dst = strategy.Candidates(&p, targets, dst)

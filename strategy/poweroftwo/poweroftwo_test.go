@@ -99,7 +99,8 @@ func TestExplain(t *testing.T) {
 	for _, c := range newStrategy(nil).(router.Explainer).Explain(context.Background(), router.Prompt{}, ts, nil) {
 		got = append(got, row{c.Target.ID, c.Score, c.Reason})
 	}
-	want := []row{{"t1", 1, "power_of_two"}, {"t3", 1, "tied"}, {"t2", 0.5, "tied"}, {"t0", 0.2, "busier"}, {"u", 0, "unhealthy"}}
+	want := []row{{"t1", 1, "power_of_two"}, {"t3", 1, "tied"}, {"t2", 0.5, "tied"}, {"t0", 0.2, "busier"},
+		{"u", 0, "unhealthy"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -34,7 +34,8 @@ func stage(tb testing.TB, targets, blocks int) (*precisecacheaware.Strategy, []r
 	return s, ts, ps
 }
 
-func sizes(b *testing.B, run func(b *testing.B, s *precisecacheaware.Strategy, ts []router.Target, ps []router.Prompt)) {
+func sizes(b *testing.B, run func(b *testing.B, s *precisecacheaware.Strategy, ts []router.Target,
+	ps []router.Prompt)) {
 	for _, targets := range []int{8, 64, 512} {
 		for _, blocks := range []int{220, 512} {
 			b.Run(fmt.Sprintf("targets=%d/blocks=%d", targets, blocks), func(b *testing.B) {

@@ -107,7 +107,8 @@ func (c Config) WithDefaults() Config {
 func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err error) {
 	bad := configerr.List{Package: "precisecacheaware"}
 	if c.FallbackStrategy == nil {
-		bad.Check(c.Fallback == FallbackLeastLoad || c.Fallback == FallbackText, "Fallback", c.Fallback, `"least_load" or "text"`)
+		bad.Check(c.Fallback == FallbackLeastLoad || c.Fallback == FallbackText, "Fallback", c.Fallback,
+			`"least_load" or "text"`)
 	} else {
 		odd := strings.ContainsFunc(c.Fallback, func(r rune) bool {
 			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789_", r)
@@ -115,7 +116,8 @@ func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err er
 		bad.Check(!odd && len(c.Fallback) <= 40, "Fallback", c.Fallback, "up to 40 of the characters a to z, 0 to 9 and _")
 	}
 	// Finite, or a long queue would not be long enough.
-	bad.Check(c.WorthRequests > 0 && c.WorthRequests <= math.MaxFloat32, "WorthRequests", c.WorthRequests, "a positive number")
+	bad.Check(c.WorthRequests > 0 && c.WorthRequests <= math.MaxFloat32, "WorthRequests", c.WorthRequests,
+		"a positive number")
 	bad.Check(c.WorthShare > 0 && c.WorthShare <= math.MaxFloat32, "WorthShare", c.WorthShare, "a positive number")
 	bad.Check(c.PrefillWeight <= math.MaxFloat32, "PrefillWeight", c.PrefillWeight, "a number") // not NaN either
 	bad.Check(c.HeldShare > 0 && c.HeldShare <= 1, "HeldShare", c.HeldShare, "above 0 and at most 1")

@@ -52,9 +52,10 @@ func TestConformance(t *testing.T) {
 		{"all trusted", "", func(int) bool { return true }, nil},
 		{"some trusted", "", func(i int) bool { return i%3 != 0 }, nil},
 		{"few trusted, text", precisecacheaware.FallbackText, func(i int) bool { return i%3 == 0 }, nil},
-		{"few trusted, least_work", "least_work", func(i int) bool { return i%3 == 0 }, func(rand func() uint64) (router.Strategy, error) {
-			return leastwork.New(leastwork.Config{Rand: rand})
-		}},
+		{"few trusted, least_work", "least_work", func(i int) bool { return i%3 == 0 },
+			func(rand func() uint64) (router.Strategy, error) {
+				return leastwork.New(leastwork.Config{Rand: rand})
+			}},
 		{"no index, pipeline", "", nil, func(rand func() uint64) (router.Strategy, error) {
 			return pipeline.New(pipeline.Config{Rand: rand, Now: func() time.Time { return epoch }})
 		}},

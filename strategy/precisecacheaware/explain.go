@@ -14,7 +14,8 @@ import (
 // least loaded target that holds nothing, 1 for one that holds all. Of equal ones,
 // what ranks lower has a lower score. If the fallback decides, the list is the
 // fallback's.
-func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	v, exact := s.look(&p, targets, new(scratch))
 	if !exact {
 		return s.fallback.explain(ctx, p, targets, dst)

@@ -59,7 +59,8 @@ func (f *fallback) prepare(ctx context.Context, p router.Prompt) any {
 }
 
 // pick returns f's decision. Its Memo is still f's.
-func (f *fallback) pick(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (d router.Decision, err error) {
+func (f *fallback) pick(ctx context.Context, p router.Prompt, targets []router.Target,
+	prepared any) (d router.Decision, err error) {
 	if x, ok := f.Strategy.(router.Preparer); ok && prepared != nil {
 		d, err = x.PickPrepared(ctx, p, targets, prepared)
 	} else {
@@ -71,7 +72,8 @@ func (f *fallback) pick(ctx context.Context, p router.Prompt, targets []router.T
 	return d, err
 }
 
-func (f *fallback) explain(ctx context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (f *fallback) explain(ctx context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	from := len(dst)
 	if e, ok := f.Strategy.(router.Explainer); ok {
 		dst = e.Explain(ctx, p, targets, dst)

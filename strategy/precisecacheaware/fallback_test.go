@@ -45,7 +45,8 @@ func TestFallbacksAreThoseStrategies(t *testing.T) {
 						ts[i].Load = router.Load{Known: true, InFlight: r.IntN(8), Queued: r.IntN(2)}
 					}
 				}
-				p := router.Prompt{Model: "m", Text: strings.Repeat("abc"[r.IntN(3):][:1], r.IntN(4)) + strings.Repeat("d", r.IntN(20))}
+				p := router.Prompt{Model: "m", Text: strings.Repeat("abc"[r.IntN(3):][:1], r.IntN(4)) +
+					strings.Repeat("d", r.IntN(20))}
 				if r.IntN(5) == 0 {
 					p.Text, p.Tokens = "", tokens(r.IntN(2), 1+r.IntN(20))
 				}
@@ -113,10 +114,14 @@ func TestFallbackReasons(t *testing.T) {
 		want           router.Reason
 	}{
 		{"no ids", "", false, text, []router.Target{busy("a", 0), busy("b", 0)}, precisecacheaware.ReasonNoTokensLeastLoad},
-		{"no ids, text", "text", false, text, []router.Target{busy("a", 0), busy("b", 0)}, precisecacheaware.ReasonNoTokensText},
-		{"none trusted", "", false, ids, []router.Target{busy("b", 0), busy("c", 0)}, precisecacheaware.ReasonUntrustedLeastLoad},
-		{"none trusted, text", "text", false, ids, []router.Target{busy("b", 0), busy("c", 0)}, precisecacheaware.ReasonUntrustedText},
-		{"the trusted one is not ready", "", false, ids, []router.Target{{ID: "a", State: router.Cooling}, busy("b", 0)}, precisecacheaware.ReasonUntrustedLeastLoad},
+		{"no ids, text", "text", false, text, []router.Target{busy("a", 0), busy("b", 0)},
+			precisecacheaware.ReasonNoTokensText},
+		{"none trusted", "", false, ids, []router.Target{busy("b", 0), busy("c", 0)},
+			precisecacheaware.ReasonUntrustedLeastLoad},
+		{"none trusted, text", "text", false, ids, []router.Target{busy("b", 0), busy("c", 0)},
+			precisecacheaware.ReasonUntrustedText},
+		{"the trusted one is not ready", "", false, ids, []router.Target{{ID: "a", State: router.Cooling}, busy("b", 0)},
+			precisecacheaware.ReasonUntrustedLeastLoad},
 		{"no index", "text", true, ids, []router.Target{busy("a", 0)}, precisecacheaware.ReasonUntrustedText},
 		{"no index", "least_load", true, ids, []router.Target{busy("a", 0)}, precisecacheaware.ReasonUntrustedLeastLoad},
 		{"one is trusted", "", false, ids, []router.Target{busy("a", 0), busy("b", 0)}, router.ReasonCold},

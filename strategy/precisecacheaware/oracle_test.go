@@ -201,7 +201,8 @@ func TestAgainstTheRule(t *testing.T) {
 		stem := tokens(int(seed), 16*16)
 		prompt := func() router.Prompt {
 			// Same beginnings, other ends, other scopes, with and without text.
-			p := router.Prompt{Model: []string{"m", "n"}[r.IntN(8)/7], Adapter: []string{"", "x"}[r.IntN(6)/5], Salt: []string{"", "y"}[r.IntN(6)/5]}
+			p := router.Prompt{Model: []string{"m", "n"}[r.IntN(8)/7], Adapter: []string{"", "x"}[r.IntN(6)/5],
+				Salt: []string{"", "y"}[r.IntN(6)/5]}
 			k := 1 + r.IntN(len(stem))
 			p.Tokens = append(slices.Clone(stem[:k]), tokens(1000+r.IntN(3), 1+r.IntN(60))...)
 			if r.IntN(2) == 0 {
@@ -281,7 +282,8 @@ func TestAgainstTheRule(t *testing.T) {
 				picks++
 				at := slices.Index(ids, d.Target.ID)
 				if !slices.Contains(best, at) || d.Cached != v.cached[at] || d.Length != len(p.Tokens) || d.Unit != router.Tokens {
-					t.Fatalf("seed %d, step %d: %s, cached %d of %d; want one of %v of %+v", seed, step, d.Target.ID, d.Cached, d.Length, best, v)
+					t.Fatalf("seed %d, step %d: %s, cached %d of %d; want one of %v of %+v", seed, step, d.Target.ID, d.Cached,
+						d.Length, best, v)
 				}
 				if d.Cached > 0 {
 					stuck++
@@ -289,7 +291,8 @@ func TestAgainstTheRule(t *testing.T) {
 				for i, c := range s.Explain(context.Background(), p, ts, nil) {
 					at := slices.Index(ids, c.Target.ID)
 					if (i == 0 || c.Reason == router.ReasonTied) != slices.Contains(best, at) || c.Cached != v.cached[at] {
-						t.Fatalf("seed %d, step %d: Explain has %s as number %d, %q, cached %d; want %v of %+v", seed, step, c.Target.ID, i, c.Reason, c.Cached, best, v)
+						t.Fatalf("seed %d, step %d: Explain has %s as number %d, %q, cached %d; want %v of %+v", seed, step, c.Target.ID,
+							i, c.Reason, c.Cached, best, v)
 					}
 				}
 			}

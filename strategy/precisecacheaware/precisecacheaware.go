@@ -27,10 +27,12 @@ const Name = "precise_cache_aware"
 // and which it is. With Config.FallbackStrategy they are "no_tokens_" and
 // "untrusted_", with its name.
 const (
-	ReasonNoTokensLeastLoad  router.Reason = "no_tokens_least_load" // the prompt has no Tokens; the least loaded
-	ReasonNoTokensText       router.Reason = "no_tokens_text"       // the prompt has no Tokens; by cache_aware's rules
-	ReasonUntrustedLeastLoad router.Reason = "untrusted_least_load" // no Index, or no Ready target's stream is trusted; the least loaded
-	ReasonUntrustedText      router.Reason = "untrusted_text"       // no Index, or no Ready target's stream is trusted; by cache_aware's rules
+	ReasonNoTokensLeastLoad router.Reason = "no_tokens_least_load" // the prompt has no Tokens; the least loaded
+	ReasonNoTokensText      router.Reason = "no_tokens_text"       // the prompt has no Tokens; by cache_aware's rules
+	// no Index, or no Ready target's stream is trusted; the least loaded
+	ReasonUntrustedLeastLoad router.Reason = "untrusted_least_load"
+	// no Index, or no Ready target's stream is trusted; by cache_aware's rules
+	ReasonUntrustedText router.Reason = "untrusted_text"
 	// ReasonNeutral is found only in candidates that would not be taken: the
 	// target's own stream is not trusted, and at the mean of the others it is not
 	// the best.
@@ -142,7 +144,8 @@ func (s *Strategy) Prepare(ctx context.Context, p router.Prompt) any {
 }
 
 // PickPrepared is Pick for a prompt that was prepared.
-func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []router.Target,
+	prepared any) (router.Decision, error) {
 	if by, ok := prepared.(byFallback); ok {
 		return s.pickFallback(ctx, p, targets, by.prepared)
 	}
@@ -162,7 +165,8 @@ func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []
 	}, nil
 }
 
-func (s *Strategy) pickFallback(ctx context.Context, p router.Prompt, targets []router.Target, prepared any) (router.Decision, error) {
+func (s *Strategy) pickFallback(ctx context.Context, p router.Prompt, targets []router.Target,
+	prepared any) (router.Decision, error) {
 	d, err := s.fallback.pick(ctx, p, targets, prepared)
 	if err != nil {
 		return d, err

@@ -83,7 +83,8 @@ func TestPresumeWhat(t *testing.T) {
 	} {
 		got[name] = held(t, s, "a", p)
 	}
-	want := map[string]int{"the same": 64, "64": 48, "65": 64, "longer": 64, "other model": 0, "other adapter": 0, "other salt": 0}
+	want := map[string]int{"the same": 64, "64": 48, "65": 64, "longer": 64, "other model": 0, "other adapter": 0,
+		"other salt": 0}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

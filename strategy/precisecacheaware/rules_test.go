@@ -19,7 +19,8 @@ import (
 // part is a prompt of which the given number of blocks are those of all, and as
 // many as fill up 20 blocks and a token are its own.
 func part(own, shared int) router.Prompt {
-	return router.Prompt{Model: "m", Tokens: append(slices.Clone(tokens(1, 20*blockSize)[:shared*blockSize]), tokens(100+own, (20-shared)*blockSize+1)...)}
+	return router.Prompt{Model: "m", Tokens: append(slices.Clone(tokens(1, 20*blockSize)[:shared*blockSize]),
+		tokens(100+own, (20-shared)*blockSize+1)...)}
 }
 
 func TestRules(t *testing.T) {
@@ -46,30 +47,46 @@ func TestRules(t *testing.T) {
 		cached int      // blocks
 		reason router.Reason
 	}{
-		{"the most resident", []router.Target{busy("all", 0), busy("half", 0), busy("none", 0)}, []string{"all"}, 20, router.ReasonWarm},
-		{"half is worth two requests: one is waited for", []router.Target{busy("half", 1), busy("none", 0)}, []string{"half"}, 10, router.ReasonWarm},
+		{"the most resident", []router.Target{busy("all", 0), busy("half", 0), busy("none", 0)}, []string{"all"}, 20,
+			router.ReasonWarm},
+		{"half is worth two requests: one is waited for", []router.Target{busy("half", 1), busy("none", 0)}, []string{"half"},
+			10, router.ReasonWarm},
 		{"three are not", []router.Target{busy("half", 3), busy("none", 0)}, []string{"none"}, 0, router.ReasonSpill},
 		{"queued ones count", []router.Target{queued, busy("none", 0)}, []string{"none"}, 0, router.ReasonSpill},
-		{"all is worth four: three are waited for", []router.Target{busy("all", 3), busy("none", 0)}, []string{"all"}, 20, router.ReasonWarm},
-		{"four are not, as the last token is never cached", []router.Target{busy("all", 4), busy("none", 0)}, []string{"none"}, 0, router.ReasonSpill},
-		{"half the least load, where that is more", []router.Target{busy("all", 59), busy("none", 40)}, []string{"all"}, 20, router.ReasonWarm},
+		{"all is worth four: three are waited for", []router.Target{busy("all", 3), busy("none", 0)}, []string{"all"}, 20,
+			router.ReasonWarm},
+		{"four are not, as the last token is never cached", []router.Target{busy("all", 4), busy("none", 0)},
+			[]string{"none"}, 0, router.ReasonSpill},
+		{"half the least load, where that is more", []router.Target{busy("all", 59), busy("none", 40)}, []string{"all"}, 20,
+			router.ReasonWarm},
 		{"and not more", []router.Target{busy("all", 61), busy("none", 40)}, []string{"none"}, 0, router.ReasonSpill},
-		{"the second best takes it", []router.Target{busy("all", 9), busy("half", 0), busy("none", 0)}, []string{"half"}, 10, router.ReasonSpill},
+		{"the second best takes it", []router.Target{busy("all", 9), busy("half", 0), busy("none", 0)}, []string{"half"}, 10,
+			router.ReasonSpill},
 		{"four at a weight of two are two", []router.Target{heavy, busy("none", 1)}, []string{"half"}, 10, router.ReasonWarm},
-		{"equal ones: the less loaded", []router.Target{busy("half", 1), busy("half2", 0)}, []string{"half2"}, 10, router.ReasonWarm},
-		{"equal in all: a draw", []router.Target{busy("half", 1), busy("half2", 1), busy("none", 1)}, []string{"half", "half2"}, 10, router.ReasonWarm},
-		{"more than a tenth counts", []router.Target{busy("tenth", 0), busy("less", 0), busy("none", 0)}, []string{"tenth"}, 3, router.ReasonWarm},
+		{"equal ones: the less loaded", []router.Target{busy("half", 1), busy("half2", 0)}, []string{"half2"}, 10,
+			router.ReasonWarm},
+		{"equal in all: a draw", []router.Target{busy("half", 1), busy("half2", 1), busy("none", 1)},
+			[]string{"half", "half2"}, 10, router.ReasonWarm},
+		{"more than a tenth counts", []router.Target{busy("tenth", 0), busy("less", 0), busy("none", 0)}, []string{"tenth"},
+			3, router.ReasonWarm},
 		{"less breaks ties", []router.Target{busy("less", 0), busy("none", 0)}, []string{"less"}, 1, router.ReasonCold},
 		{"and nothing more", []router.Target{busy("less", 1), busy("none", 0)}, []string{"none"}, 0, router.ReasonCold},
-		{"not one that is not ready", []router.Target{down, busy("none", 0), busy("none2", 0)}, []string{"none", "none2"}, 0, router.ReasonCold},
-		{"unknown load counts at the mean", []router.Target{{ID: "all"}, busy("none", 0), busy("none2", 12)}, []string{"none"}, 0, router.ReasonSpill},
+		{"not one that is not ready", []router.Target{down, busy("none", 0), busy("none2", 0)}, []string{"none", "none2"}, 0,
+			router.ReasonCold},
+		{"unknown load counts at the mean", []router.Target{{ID: "all"}, busy("none", 0), busy("none2", 12)},
+			[]string{"none"}, 0, router.ReasonSpill},
 		{"unknown load, none known", []router.Target{{ID: "all"}, {ID: "none"}}, []string{"all"}, 20, router.ReasonWarm},
 		{"a single one", []router.Target{busy("all", 3)}, []string{"all"}, 20, router.ReasonOnly},
-		{"untrusted: not before one that holds more than the mean", []router.Target{busy("gone", 0), busy("all", 0), busy("none", 0)}, []string{"all"}, 20, router.ReasonWarm},
-		{"untrusted: before one that holds less than the mean", []router.Target{busy("gone", 0), busy("all", 5), busy("none", 0)}, []string{"gone"}, 0, router.ReasonSpill},
-		{"untrusted: load alone decides between it and the mean", []router.Target{busy("gone", 0), busy("all", 1)}, []string{"gone"}, 0, router.ReasonSpill},
-		{"untrusted: nothing known, nothing lost", []router.Target{busy("gone", 0), busy("none", 0)}, []string{"gone", "none"}, 0, router.ReasonCold},
-		{"untrusted: never heard of is the same", []router.Target{busy("never", 0), busy("none", 1)}, []string{"never"}, 0, router.ReasonCold},
+		{"untrusted: not before one that holds more than the mean", []router.Target{busy("gone", 0), busy("all", 0),
+			busy("none", 0)}, []string{"all"}, 20, router.ReasonWarm},
+		{"untrusted: before one that holds less than the mean", []router.Target{busy("gone", 0), busy("all", 5),
+			busy("none", 0)}, []string{"gone"}, 0, router.ReasonSpill},
+		{"untrusted: load alone decides between it and the mean", []router.Target{busy("gone", 0), busy("all", 1)},
+			[]string{"gone"}, 0, router.ReasonSpill},
+		{"untrusted: nothing known, nothing lost", []router.Target{busy("gone", 0), busy("none", 0)},
+			[]string{"gone", "none"}, 0, router.ReasonCold},
+		{"untrusted: never heard of is the same", []router.Target{busy("never", 0), busy("none", 1)}, []string{"never"}, 0,
+			router.ReasonCold},
 	} {
 		s := mustNew(t, precisecacheaware.Config{Index: e.Index, Rand: seeded(1), WorthRequests: 4, WorthShare: 0.5})
 		got := map[string]bool{}
@@ -106,11 +123,16 @@ func TestTextSpeaksForTheUntrusted(t *testing.T) {
 		want           string
 		cached         int
 	}{
-		{"it was sent all of it", p.Text, "gone", []router.Target{busy("gone", 0), busy("half", 0), busy("none", 0)}, "gone", 20 * blockSize},
-		{"it was sent a quarter", p.Text[:350] + "!", "gone", []router.Target{busy("gone", 0), busy("half", 0), busy("none", 0)}, "half", 10 * blockSize},
-		{"a quarter is more than nothing", p.Text[:350] + "!", "gone", []router.Target{busy("gone", 0), busy("none", 0)}, "gone", (20*blockSize + 1) / 4},
-		{"it was sent nothing", p.Text, "elsewhere", []router.Target{busy("gone", 0), busy("half", 1)}, "half", 10 * blockSize},
-		{"a trusted one is not asked", p.Text, "none", []router.Target{busy("gone", 1), busy("none", 1), busy("half", 0)}, "half", 10 * blockSize},
+		{"it was sent all of it", p.Text, "gone", []router.Target{busy("gone", 0), busy("half", 0), busy("none", 0)}, "gone",
+			20 * blockSize},
+		{"it was sent a quarter", p.Text[:350] + "!", "gone", []router.Target{busy("gone", 0), busy("half", 0),
+			busy("none", 0)}, "half", 10 * blockSize},
+		{"a quarter is more than nothing", p.Text[:350] + "!", "gone", []router.Target{busy("gone", 0), busy("none", 0)},
+			"gone", (20*blockSize + 1) / 4},
+		{"it was sent nothing", p.Text, "elsewhere", []router.Target{busy("gone", 0), busy("half", 1)}, "half",
+			10 * blockSize},
+		{"a trusted one is not asked", p.Text, "none", []router.Target{busy("gone", 1), busy("none", 1), busy("half", 0)},
+			"half", 10 * blockSize},
 	} {
 		s := mustNew(t, precisecacheaware.Config{Index: e.Index})
 		send(s, c.to, router.Prompt{Model: "m", Text: c.sent})
@@ -125,7 +147,8 @@ func TestAnyQueueIsLongEnough(t *testing.T) {
 	e := kvtest.New(t)
 	e.Begin("none")
 	e.Store("all", part(0, 20))
-	for _, cfg := range []precisecacheaware.Config{{}, {PrefillWeight: -1}, {WorthRequests: 100, WorthShare: 3}, {HeldShare: 1e-9}} {
+	for _, cfg := range []precisecacheaware.Config{{}, {PrefillWeight: -1}, {WorthRequests: 100, WorthShare: 3},
+		{HeldShare: 1e-9}} {
 		cfg.Index = e.Index
 		s := mustNew(t, cfg)
 		for _, least := range []int{0, 1, 10, 100, 10_000} {
@@ -260,7 +283,8 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: error %v does not name %s", c.cfg, err, c.field)
 		}
 	}
-	_, err = precisecacheaware.New(cfg{Fallback: "x", WorthRequests: -1, WorthShare: -1, HeldShare: -1, BlockSize: -1, MaxBytes: -1})
+	_, err = precisecacheaware.New(cfg{Fallback: "x", WorthRequests: -1, WorthShare: -1, HeldShare: -1, BlockSize: -1,
+		MaxBytes: -1})
 	for _, field := range []string{"Fallback", "WorthRequests", "WorthShare", "HeldShare", "BlockSize", "MaxBytes"} {
 		if !strings.Contains(fmt.Sprint(err), field) {
 			t.Errorf("%v does not name %s", err, field)

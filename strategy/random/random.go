@@ -62,7 +62,8 @@ func (s *Strategy) Record(router.Decision, router.Outcome) {}
 
 // Explain lists the targets, the heaviest first. The score is the share of the
 // greatest weight: chances are in proportion to it.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	sum := strategy.Scan(targets)
 	from := len(dst)
 	dst = strategy.Candidates(&p, targets, dst)

@@ -109,7 +109,8 @@ func (s *Strategy) Record(router.Decision, router.Outcome) {}
 
 // Explain lists the targets in the order in which they are due. There are no
 // scores.
-func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target, dst []router.Candidate) []router.Candidate {
+func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
+	dst []router.Candidate) []router.Candidate {
 	sum := strategy.Scan(targets)
 	from := len(dst)
 	dst = strategy.Candidates(&p, targets, dst)
