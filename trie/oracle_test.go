@@ -87,18 +87,13 @@ func (o *oracle) match(scope, text, id string) int {
 }
 
 func (o *oracle) shared(scope, text string, n int) int {
-	for k := len(text); k > 0; k-- {
-		count := 0
-		for _, e := range o.prompts {
-			if e.scope == scope && strings.HasPrefix(e.text, text[:k]) {
-				count++
-			}
-		}
-		if count >= n {
-			return k
+	count := 0
+	for _, e := range o.prompts {
+		if e.scope == scope && text != "" && strings.HasPrefix(e.text, text) {
+			count++
 		}
 	}
-	return 0
+	return min(count, n)
 }
 
 func (o *oracle) warmed(id string) int {

@@ -44,17 +44,21 @@ func (c *Cache) Worth(p *Prompt, targets []router.Target, dst []int) []int {
 		unit = max(p.Size/stepPart, 1)
 	}
 	dst = append(dst[:0], p.Held...)
-	best := 0
+	best, least := 0, p.Size
 	for i, n := range dst {
-		if !counts(float64(n), p.Size) {
+		switch {
+		case n == 0:
+		case !counts(float64(n), p.Size):
 			n = 0
+		case unit > 1:
+			n -= n % unit
 		}
-		dst[i] = n / unit * unit
+		dst[i] = n
 		if targets[i].State == router.Ready {
-			best = max(best, dst[i])
+			best, least = max(best, n), min(least, n)
 		}
 	}
-	if best > 0 {
+	if best > least {
 		c.level(p, targets, dst, best)
 	}
 	return dst
@@ -80,9 +84,11 @@ func (c *Cache) level(p *Prompt, targets []router.Target, worth []int, best int)
 	if most == best {
 		return
 	}
-	// In the unit of p, like all of this.
-	shared := float64(c.trie.Shared(p.Key.scope, p.Key.text, sharers)) * float64(p.Size) / float64(p.Key.Size())
-	if counts(float64(best)-shared, p.Size) {
+	// The shortest beginning with which the rest of best counts as nothing, in bytes of the key.
+	size, key := int64(p.Size), int64(p.Key.Size())
+	over := leastPart*int64(best)*key - size*key
+	n := over/(leastPart*size) + 1
+	if over >= 0 && c.trie.Shared(p.Key.scope, p.Key.text[:min(n, key)], sharers) < sharers {
 		return
 	}
 	for i := range worth {
@@ -95,5 +101,8 @@ func counts(n float64, size int) bool { return leastPart*n >= float64(size) }
 
 // WarmedByWeight returns the prompts recorded for targets[i] for each unit of Weight.
 func WarmedByWeight(warmed []int, targets []router.Target, i int) float64 {
+	if w := targets[i].Weight; w == 0 || w == 1 {
+		return float64(warmed[i])
+	}
 	return float64(warmed[i]) / strategy.Weight(&targets[i])
 }

@@ -24,7 +24,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	slices.SortStableFunc(at, func(a, b int) int {
 		switch {
 		case ready(a) && ready(b):
-			return cmp.Or(ranks[a].compare(&ranks[b]), cmp.Compare(targets[a].ID, targets[b].ID))
+			return cmp.Or(ranks[a].compare(&ranks[b]), v.compareWarmed(targets, a, b), cmp.Compare(targets[a].ID, targets[b].ID))
 		case ready(a):
 			return -1
 		case ready(b):
@@ -43,7 +43,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 			if cost := ranks[i].cost; cost > 0 {
 				c.Score = min(ranks[at[0]].cost/cost, 1)
 			}
-			c.Reason = v.passedOver(&ranks[at[0]], &ranks[i])
+			c.Reason = v.passedOver(targets, ranks, at[0], i)
 			if n == 0 {
 				c.Reason = v.reason(i)
 			}
@@ -54,15 +54,16 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	return dst
 }
 
-// passedOver returns why the target of rank r is not the one to take, whose rank is taken.
-func (v *view) passedOver(taken, r *rank) router.Reason {
+// passedOver returns why targets[i] is not the one to take.
+func (v *view) passedOver(targets []router.Target, ranks []rank, taken, i int) router.Reason {
+	a, b := ranks[taken], ranks[i]
 	switch {
-	case taken.compare(r) == 0:
-		return router.ReasonTied
-	case r.worth > taken.worth: // both are negative
+	case b.worth > a.worth: // both are negative
 		return router.ReasonColder
-	case r.cost > taken.cost:
+	case b.cost > a.cost:
 		return router.ReasonBusier
+	case a.compare(&b) == 0 && v.compareWarmed(targets, taken, i) == 0:
+		return router.ReasonTied
 	}
 	return router.ReasonMoreWarmed
 }

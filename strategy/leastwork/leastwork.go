@@ -208,23 +208,30 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	return work + s.cfg.MissWeight*v.asTokens(v.size-v.worth[i])/strategy.Weight(t)
 }
 
-// rank is compared field by field: less is better.
+// rank is what targets are compared by first: less is better.
 type rank struct {
-	cost   float64
-	worth  int // negative
-	warmed float64
+	cost  float64
+	worth int // negative
 }
 
 func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
 	r := rank{cost: max(s.cost(v, targets, i), v.level)}
-	if v.level == 0 && v.size > 0 { // else they count as equal, whatever they hold
-		r.worth, r.warmed = -v.worth[i], textcache.WarmedByWeight(v.Warmed, targets, i)
+	if v.level == 0 { // else they count as equal, whatever they hold
+		r.worth = -v.worth[i]
 	}
 	return r
 }
 
 func (r *rank) compare(o *rank) int {
-	return cmp.Or(cmp.Compare(r.cost, o.cost), cmp.Compare(r.worth, o.worth), cmp.Compare(r.warmed, o.warmed))
+	return cmp.Or(cmp.Compare(r.cost, o.cost), cmp.Compare(r.worth, o.worth))
+}
+
+// compareWarmed compares targets[i] and targets[j], whose ranks are equal, by their recorded prompts: less is better.
+func (v *view) compareWarmed(targets []router.Target, i, j int) int {
+	if v.level > 0 || v.size == 0 {
+		return 0
+	}
+	return cmp.Compare(textcache.WarmedByWeight(v.Warmed, targets, i), textcache.WarmedByWeight(v.Warmed, targets, j))
 }
 
 // Pick chooses a target. It draws one random number a call if a target is Ready, and
@@ -267,7 +274,11 @@ func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []ro
 			continue
 		}
 		r := s.rank(&v, targets, i)
-		switch c := r.compare(&least); {
+		c := r.compare(&least)
+		if c == 0 {
+			c = v.compareWarmed(targets, i, tie.Best())
+		}
+		switch {
 		case c < 0:
 			least = r
 			tie.Better(i)
