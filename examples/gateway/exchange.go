@@ -30,6 +30,7 @@ type exchange struct {
 	names  []reqbody.Span // the places of the model's name in the body, if it may have to be another
 	lease  *router.Lease
 	tokens tokenUse
+	limit  time.Duration // of an attempt until its reply begins; 0: none
 }
 
 // edit returns the edit with which the body has t's name for the model.
@@ -99,6 +100,9 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 	a := &attempt{}
 	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
 	a.timer = time.AfterFunc(x.h.cfg.HeaderTimeout, func() { a.cancel(errHeaderTimeout) })
+	if x.limit > 0 {
+		defer time.AfterFunc(x.limit, func() { a.cancel(router.ErrAttemptTimeout) }).Stop()
+	}
 
 	target := x.lease.Decision().Target
 	ref, ok := target.Ref.(*config.Target)
@@ -147,11 +151,16 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 func (a *attempt) failed(err error) router.Outcome {
 	if c := cause(a.ctx); c != nil {
 		err = c
-		if !errors.Is(c, errHeaderTimeout) && !errors.Is(c, errIdleTimeout) {
+		if !slow(c) {
 			return router.Outcome{Stage: router.Canceled, Err: err}
 		}
 	}
 	return router.Outcome{Stage: router.Failed, Err: err}
+}
+
+// slow reports whether err is one of a target that took too long.
+func slow(err error) bool {
+	return errors.Is(err, errHeaderTimeout) || errors.Is(err, errIdleTimeout) || errors.Is(err, router.ErrAttemptTimeout)
 }
 
 // giveUp ends a request after its last attempt failed with o. The target's own answer is
@@ -170,7 +179,7 @@ func (x *exchange) giveUp(a *attempt, o router.Outcome, err error) {
 	x.h.cfg.Log.Warn("failed", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID, "err", err)
 	tellChoice(x.client.w.Header(), x.lease, x.h.cfg.Silent)
 	x.client.arm()
-	if errors.Is(o.Err, errHeaderTimeout) || errors.Is(o.Err, errIdleTimeout) {
+	if slow(o.Err) {
 		refuse(x.client.w, http.StatusGatewayTimeout, 0, "the engine did not answer in time")
 		return
 	}

@@ -97,6 +97,7 @@ func (f *fleetFlags) file() string {
 	}
 	for k, d := range map[string]time.Duration{
 		"backoff": f.failover.Backoff, "max_backoff": f.failover.MaxBackoff, "max_retry_after": f.failover.MaxRetryAfter,
+		"attempt_timeout": f.failover.AttemptTimeout, "wait": f.failover.Wait,
 	} {
 		if d != 0 {
 			line("%s = %q", k, d)

@@ -3,12 +3,16 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/warmroute/router"
 )
 
 // TestAnnouncedBodies: connections that announce bodies and do not send them leave all
@@ -178,4 +182,28 @@ func TestPathsStayBelowTheBase(t *testing.T) {
 		}
 	}
 	g.settled(t)
+}
+
+// TestAttemptTimeout: a target that does not begin to reply in the route's time has
+// failed, and the request is not sent again: it may be computing still.
+func TestAttemptTimeout(t *testing.T) {
+	var asked atomic.Int32
+	up := func() string {
+		return upstream(t, func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			_, _ = io.Copy(io.Discard, r.Body) // the server sees from then on that the gateway has gone
+			<-r.Context().Done()
+		})
+	}
+	g := newRig(t, rigConfig{
+		Config: Config{Log: discard}, options: router.Options{AttemptTimeout: 100 * time.Millisecond},
+	}, up(), up())
+	resp := g.post(t, "/v1/x", "{}")
+	if resp.StatusCode != http.StatusGatewayTimeout || asked.Load() != 1 {
+		t.Errorf("%s, asked %d times", resp.Status, asked.Load())
+	}
+	g.settled(t)
+	if o := g.ended(); len(o) != 1 || o[0].Stage != router.Failed || !errors.Is(o[0].Err, router.ErrAttemptTimeout) {
+		t.Errorf("ended as %+v", o)
+	}
 }

@@ -210,6 +210,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), match: m}
 	state := h.cfg.service.state(m.Route)
+	x.limit = state.attempt
 	if state.renames && m.Requested != "" {
 		if x.names, ok = modelSpans(in.Bytes()); !ok {
 			refuseWith(w, http.StatusBadRequest, "BadRequestError", "model", "The request names its model too often.")

@@ -37,8 +37,9 @@ type service struct {
 
 // routeState is the gateway's own state of one route.
 type routeState struct {
-	renames bool         // a target may be sent another model than the request names
-	tokens  *tokenSource // nil: none
+	renames bool          // a target may be sent another model than the request names
+	attempt time.Duration // bounds an attempt until the first byte of its reply; 0: no bound
+	tokens  *tokenSource  // nil: none
 }
 
 // newService returns a service that has to be given a file.
@@ -98,7 +99,7 @@ func (s *service) update() error {
 	var failed error
 	for i := range f.Routes {
 		r := &f.Routes[i]
-		st := &routeState{renames: len(r.Aliases) > 0}
+		st := &routeState{renames: len(r.Aliases) > 0, attempt: r.Failover.AttemptTimeout}
 		for _, t := range r.Targets {
 			st.renames = st.renames || t.Model != ""
 		}
