@@ -215,7 +215,7 @@ func TestClientGoesAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := newView(t, loadview.Config{CoolAfter: 1}, "a", "b")
+				v := newView(t, loadview.Config{CoolAfter: 1, FullFor: -1}, "a", "b")
 				w := &witness{Strategy: first, t: t}
 				r := router.New(w, v, router.Options{})
 				ctx, cancel := context.WithCancelCause(t.Context())

@@ -269,7 +269,7 @@ func (k *kit) scopes() {
 	}
 }
 
-// asFresh fails if told knows more of p than fresh, which has no records.
+// asFresh fails if `told` knows more of p than fresh, which has no records.
 func (k *kit) asFresh(told, fresh router.Strategy, p router.Prompt, ts []router.Target, where string) {
 	if x, ok := told.(router.Explainer); ok {
 		for _, c := range x.Explain(context.Background(), p, ts, nil) {

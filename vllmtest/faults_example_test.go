@@ -10,7 +10,7 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// ask sends one short chat and returns the status, 0 where no reply came.
+// ask sends one short chat and returns the status, 0 if no reply came.
 func ask(replica *vllmtest.Server) int {
 	res, err := replica.Client().Post(replica.URL+"/v1/chat/completions", "application/json",
 		strings.NewReader(`{"messages":[{"role":"user","content":"Is there a train?"}],"max_tokens":2}`))

@@ -41,7 +41,8 @@ func Example() {
 	})
 
 	spans := tracetest.NewSpanRecorder()
-	ctx, span := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("gateway").Start(context.Background(), "chat llama-3.1-8b")
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("gateway")
+	ctx, span := tracer.Start(context.Background(), "chat llama-3.1-8b")
 	l, err := r.Route(ctx, router.Prompt{Text: "When does the first train leave?"})
 	if err != nil {
 		log.Fatal(err)

@@ -185,7 +185,8 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `(warmroute_[a-z_]+)` \\| ([a-z]+) \\| ([a-z, ]+) \\|").FindAllStringSubmatch(string(data), -1) {
+	row := regexp.MustCompile("(?m)^\\| `(warmroute_[a-z_]+)` \\| ([a-z]+) \\| ([a-z, ]+) \\|")
+	for _, m := range row.FindAllStringSubmatch(string(data), -1) {
 		got = append(got, fmt.Sprint(m[1], " ", m[2], " ", m[3]))
 	}
 	var want []string

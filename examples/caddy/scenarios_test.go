@@ -13,7 +13,7 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// tell makes Caddy report the target of a request, with the reason.
+// `tell` makes Caddy report the target of a request, with the reason.
 const tell = "header_down X-Upstream {rp.upstream.hostport}\n\t\theader_down X-Reason {rp.warmroute.reason}"
 
 // talk holds n conversations side by side, of these many turns each, and returns

@@ -124,7 +124,8 @@ func named(t *testing.T, m *extproc.ProcessingResponse) []string {
 	if m.GetRequestHeaders() != nil {
 		r = m.GetRequestHeaders().GetResponse()
 	}
-	value := m.GetDynamicMetadata().GetFields()["envoy.lb"].GetStructValue().GetFields()["x-gateway-destination-endpoint"].GetStringValue()
+	lb := m.GetDynamicMetadata().GetFields()["envoy.lb"].GetStructValue()
+	value := lb.GetFields()["x-gateway-destination-endpoint"].GetStringValue()
 	var header string
 	for _, h := range r.GetHeaderMutation().GetSetHeaders() {
 		if h.GetHeader().GetKey() == "x-gateway-destination-endpoint" {

@@ -36,7 +36,9 @@ func TestEndings(t *testing.T) {
 			c.ask(respHeaders(200, false, via(0, n, 1)))
 			c.ask(respBody("{}", false))
 			c.ask(
-				&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extproc.HttpTrailers{}}})
+				&extproc.ProcessingRequest{
+					Request: &extproc.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extproc.HttpTrailers{}},
+				})
 		}, []string{"0 finished"}},
 		{"a 500", func(c *call, n []string) { c.ask(respHeaders(500, false, via(0, n, 1))) }, []string{"0 failed"}},
 		{"a 400", func(c *call, n []string) { c.ask(respHeaders(400, false, via(0, n, 1))) }, []string{"0 failed"}},

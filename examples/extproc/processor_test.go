@@ -81,7 +81,9 @@ func TestRequestModes(t *testing.T) {
 			c.send(reqBody(long[1000:], !trailers))
 			if trailers {
 				c.send(
-					&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestTrailers{RequestTrailers: &extproc.HttpTrailers{}}})
+					&extproc.ProcessingRequest{
+						Request: &extproc.ProcessingRequest_RequestTrailers{RequestTrailers: &extproc.HttpTrailers{}},
+					})
 			}
 			if got := named(t, c.recv()); len(got) != 3 {
 				t.Errorf("named %v", got)

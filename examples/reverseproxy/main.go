@@ -45,8 +45,8 @@ func main() {
 	log.Fatal(srv.ListenAndServe())
 }
 
-// newTransport returns the transport that sends to the replicas. HTTP_PROXY and its
-// kin are for the way out, not for them.
+// newTransport returns the transport that sends to the replicas. HTTP_PROXY and
+// the variables like it are for the way out, not for them.
 func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy = nil

@@ -100,7 +100,7 @@ func plainJSON(b []byte) []byte {
 	return out
 }
 
-// FuzzScanner holds the Scanner to encoding/json: but for what Python takes, the same texts are JSON, with the same in
+// FuzzScanner holds the Scanner to encoding/json: except for texts that only Python takes, the same texts are JSON, with the same in
 // them.
 func FuzzScanner(f *testing.F) {
 	for _, s := range []string{
