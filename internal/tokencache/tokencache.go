@@ -68,7 +68,7 @@ func New(c Config, text *textcache.Cache) (*Cache, error) {
 	return x, err
 }
 
-// Targets is room for one Pick, and what is known of each offered target, by its
+// Targets is the memory of one Pick, and what is known of each offered target, by its
 // index.
 type Targets struct {
 	Index []int // tokens, as the index says; -1: not to be trusted
@@ -163,9 +163,9 @@ func (c *Cache) Ended(p *router.Prompt, id string, e *Presumption) {
 	if n := c.index.BlockSize(id); n > 0 && n != c.blockOf(id) {
 		c.blocks.Store(id, n)
 	}
-	var room [1]int
+	var one [1]int
 	block := c.blockOf(id)
-	if n := c.index.Match(*p, []string{id}, room[:0])[0]; n >= (len(p.Tokens)-1)/block*block {
+	if n := c.index.Match(*p, []string{id}, one[:0])[0]; n >= (len(p.Tokens)-1)/block*block {
 		c.presumed.drop(e)
 		return
 	}

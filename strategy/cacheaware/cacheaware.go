@@ -131,12 +131,12 @@ type view struct {
 	pin  bool // and one that has it is not overloaded
 }
 
-func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcache.Targets) view {
-	v := view{Summary: strategy.Scan(targets), Targets: room, key: room.KeyOf(p)}
-	s.cache.Look(&v.key, targets, room)
+func (s *Strategy) look(p *router.Prompt, targets []router.Target, scratch *textcache.Targets) view {
+	v := view{Summary: strategy.Scan(targets), Targets: scratch, key: scratch.KeyOf(p)}
+	s.cache.Look(&v.key, targets, scratch)
 	for i := range targets {
 		if targets[i].State == router.Ready {
-			v.best = max(v.best, room.Cached[i])
+			v.best = max(v.best, scratch.Cached[i])
 		}
 	}
 	v.warm = v.share(v.best) >= s.cfg.Threshold
@@ -144,7 +144,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, room *textcac
 		v.pin = s.pinned(&v, targets, i)
 	}
 	if !v.pin {
-		s.cache.LookWarmed(room)
+		s.cache.LookWarmed(scratch)
 	}
 	return v
 }
@@ -210,21 +210,21 @@ func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.T
 
 // Prepare matches p with the targets that were offered lately.
 func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
-	room := s.scratch.Get().(*textcache.Targets)
-	s.cache.Prepare(&p, room)
-	return room
+	scratch := s.scratch.Get().(*textcache.Targets)
+	s.cache.Prepare(&p, scratch)
+	return scratch
 }
 
 // PickPrepared is Pick for a prompt that Prepare has matched. It takes in the prompts
 // that were sent since.
 func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target,
 	prepared any) (router.Decision, error) {
-	room, ok := prepared.(*textcache.Targets)
+	scratch, ok := prepared.(*textcache.Targets)
 	if !ok {
-		room = s.scratch.Get().(*textcache.Targets)
+		scratch = s.scratch.Get().(*textcache.Targets)
 	}
-	defer s.scratch.Put(room)
-	v := s.look(&p, targets, room)
+	defer s.scratch.Put(scratch)
+	v := s.look(&p, targets, scratch)
 	if v.Ready == 0 {
 		return router.Decision{}, strategy.NoTarget(targets)
 	}

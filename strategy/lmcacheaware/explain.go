@@ -14,7 +14,7 @@ import (
 // term that took it the farthest from the one to take.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
 	dst []router.Candidate) []router.Candidate {
-	r := new(room)
+	r := new(scratch)
 	from := len(dst)
 	dst = strategy.Candidates(&p, targets, dst)
 	if !s.look(r, &p, targets) {
@@ -48,7 +48,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 
 // compare is below 0 where targets[a] is better than targets[b]. Where no load is
 // known, the heavier of two that are tied is drawn more often.
-func (s *Strategy) compare(r *room, targets []router.Target, a, b int) int {
+func (s *Strategy) compare(r *scratch, targets []router.Target, a, b int) int {
 	ta, tb := &targets[a], &targets[b]
 	ra, rb := ta.State == router.Ready, tb.State == router.Ready
 	switch {
@@ -67,7 +67,7 @@ func (s *Strategy) compare(r *room, targets []router.Target, a, b int) int {
 }
 
 // passedOver says why targets[i] is not the one to take.
-func (s *Strategy) passedOver(r *room, targets []router.Target, taken, i int) router.Reason {
+func (s *Strategy) passedOver(r *scratch, targets []router.Target, taken, i int) router.Reason {
 	load := r.Load(&targets[i]) - r.Load(&targets[taken])
 	room := s.away(r, i) - s.away(r, taken)
 	held := s.share(r, taken) - s.share(r, i)

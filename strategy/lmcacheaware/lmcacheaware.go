@@ -152,7 +152,7 @@ func (c *Config) open() (err error) {
 type Strategy struct {
 	cfg     Config
 	cache   *textcache.Cache // nil: affinity is off
-	scratch sync.Pool        // of *room
+	scratch sync.Pool        // of *scratch
 }
 
 var (
@@ -173,7 +173,7 @@ func New(c Config) (*Strategy, error) {
 	if c.Trie != nil {
 		s.cache = textcache.New(c.Trie)
 	}
-	s.scratch.New = func() any { return new(room) }
+	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
 
@@ -190,9 +190,9 @@ func (s *Strategy) Stats() trie.Stats {
 // follows this one; nil where affinity is off.
 func (s *Strategy) Trie() *trie.Trie { return s.cfg.Trie }
 
-// room is what one look at the targets needs and finds. What is per target goes by
+// scratch is the memory and the result of one look at the targets. What is per target goes by
 // its index.
-type room struct {
+type scratch struct {
 	strategy.Summary
 	free   []float64 // as the Source said
 	found  textcache.Targets
@@ -204,7 +204,7 @@ type room struct {
 }
 
 // look fills r and reports whether a target is Ready.
-func (s *Strategy) look(r *room, p *router.Prompt, targets []router.Target) bool {
+func (s *Strategy) look(r *scratch, p *router.Prompt, targets []router.Target) bool {
 	r.Summary, r.spoke, r.held = strategy.Scan(targets), false, false
 	if r.Ready == 0 {
 		return false
@@ -245,7 +245,7 @@ const (
 
 // state returns what is known of the cache of targets[i]. An infinity is no share
 // that a Source may tell; nor is it known, where it is not below 0, what it means.
-func (r *room) state(i int) state {
+func (r *scratch) state(i int) state {
 	switch f := r.free[i]; {
 	case f < 0:
 		return unavailable
@@ -256,7 +256,7 @@ func (r *room) state(i int) state {
 }
 
 // away returns what targets[i] costs for its cache: 0 for an empty one.
-func (s *Strategy) away(r *room, i int) float64 {
+func (s *Strategy) away(r *scratch, i int) float64 {
 	c := r.state(i)
 	if c == available {
 		return s.cfg.CapacityRequests * (1 - min(r.free[i], 1))
@@ -265,7 +265,7 @@ func (s *Strategy) away(r *room, i int) float64 {
 }
 
 // cached returns how much of the prompt targets[i] was sent, in r.unit.
-func (s *Strategy) cached(r *room, i int) int {
+func (s *Strategy) cached(r *scratch, i int) int {
 	if s.cache == nil {
 		return 0
 	}
@@ -273,7 +273,7 @@ func (s *Strategy) cached(r *room, i int) int {
 }
 
 // share returns what targets[i] is worth for what it was sent, in requests.
-func (s *Strategy) share(r *room, i int) float64 {
+func (s *Strategy) share(r *scratch, i int) float64 {
 	if n := s.cached(r, i); n > 0 {
 		return s.cfg.AffinityRequests * (float64(n) / float64(r.length))
 	}
@@ -281,7 +281,7 @@ func (s *Strategy) share(r *room, i int) float64 {
 }
 
 // cost returns the cost of targets[i], which is t.
-func (s *Strategy) cost(r *room, i int, t *router.Target) float64 {
+func (s *Strategy) cost(r *scratch, i int, t *router.Target) float64 {
 	return r.Load(t) + s.away(r, i) - s.share(r, i)
 }
 
@@ -297,7 +297,7 @@ func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 	if s.cache == nil {
 		return nil
 	}
-	r := s.scratch.Get().(*room)
+	r := s.scratch.Get().(*scratch)
 	s.cache.Prepare(&p, &r.found)
 	return r
 }
@@ -306,9 +306,9 @@ func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 // that were sent since.
 func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []router.Target,
 	prepared any) (router.Decision, error) {
-	r, ok := prepared.(*room)
+	r, ok := prepared.(*scratch)
 	if !ok {
-		r = s.scratch.Get().(*room)
+		r = s.scratch.Get().(*scratch)
 	}
 	defer s.put(r)
 	if !s.look(r, &p, targets) {
@@ -327,14 +327,14 @@ func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []ro
 }
 
 // put keeps r for a later call, without what it knows of this one.
-func (s *Strategy) put(r *room) {
+func (s *Strategy) put(r *scratch) {
 	r.key = textcache.Key{}
 	r.found.Release() // no target may have been Ready
 	s.scratch.Put(r)
 }
 
 // choose returns the index of the target to take.
-func (s *Strategy) choose(r *room, targets []router.Target) int {
+func (s *Strategy) choose(r *scratch, targets []router.Target) int {
 	seed := s.cfg.Rand()
 	tie, draw := strategy.Tie{Seed: seed}, strategy.Lottery{Seed: seed}
 	best, most := math.Inf(1), 0
@@ -365,7 +365,7 @@ func (s *Strategy) choose(r *room, targets []router.Target) int {
 }
 
 // reason is why the chosen target was.
-func (r *room) reason() router.Reason {
+func (r *scratch) reason() router.Reason {
 	switch {
 	case r.Ready == 1:
 		return router.ReasonOnly

@@ -42,7 +42,7 @@ func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []route
 
 // Details is Explain with the parts of each score.
 func (s *Strategy) Details(ctx context.Context, p router.Prompt, targets []router.Target) []Detail {
-	r := &room{explain: true}
+	r := &scratch{explain: true}
 	s.look(ctx, r, &p, targets, nil)
 	out := make([]Detail, 0, len(targets))
 	o := &r.offer
@@ -85,7 +85,7 @@ func (s *Strategy) Details(ctx context.Context, p router.Prompt, targets []route
 }
 
 // passedOver says why candidate i is not the one to take.
-func (s *Strategy) passedOver(r *room, taken, i int) router.Reason {
+func (s *Strategy) passedOver(r *scratch, taken, i int) router.Reason {
 	switch {
 	case s.pinned(r, taken) && !s.pinned(r, i):
 		return ReasonNotSession

@@ -71,7 +71,7 @@ type Strategy struct {
 	scorers []Weighted
 	weights float64 // their sum
 	cache   *textcache.Cache
-	scratch sync.Pool // of *room
+	scratch sync.Pool // of *scratch
 }
 
 var (
@@ -92,7 +92,7 @@ func New(c Config) (*Strategy, error) {
 	for _, w := range s.scorers {
 		s.weights += w.Weight
 	}
-	s.scratch.New = func() any { return new(room) }
+	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
 
@@ -119,7 +119,7 @@ func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.T
 // Prepare matches p with the targets that were offered lately. No filter or scorer is
 // called.
 func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
-	r := s.scratch.Get().(*room)
+	r := s.scratch.Get().(*scratch)
 	s.cache.Prepare(&p, &r.found)
 	return r
 }
@@ -128,9 +128,9 @@ func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 // that were sent since.
 func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []router.Target,
 	prepared any) (router.Decision, error) {
-	r, ok := prepared.(*room)
+	r, ok := prepared.(*scratch)
 	if !ok {
-		r = s.scratch.Get().(*room)
+		r = s.scratch.Get().(*scratch)
 	}
 	defer s.put(r)
 	if !s.look(ctx, r, &p, targets, s.cfg.Trace) {
@@ -149,7 +149,7 @@ func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []
 }
 
 // put keeps r for a later call, without what it knows of this one.
-func (s *Strategy) put(r *room) {
+func (s *Strategy) put(r *scratch) {
 	clear(r.targets[:cap(r.targets)])
 	r.offer, r.key, r.home = Offer{}, textcache.Key{}, ""
 	s.scratch.Put(r)
@@ -169,7 +169,7 @@ func noTarget(targets []router.Target) error {
 }
 
 // choose returns the index of the candidate to take.
-func (s *Strategy) choose(ctx context.Context, r *room) int {
+func (s *Strategy) choose(ctx context.Context, r *scratch) int {
 	rand := s.cfg.Rand()
 	if r.pin { // nothing was scored
 		for i := range r.offer.Targets {
@@ -202,7 +202,7 @@ func (s *Strategy) choose(ctx context.Context, r *room) int {
 }
 
 // compare is above 0 if candidate i is better than j.
-func (s *Strategy) compare(r *room, i, j int) int {
+func (s *Strategy) compare(r *scratch, i, j int) int {
 	o := &r.offer
 	if r.sums[i] != r.sums[j] {
 		return sign(r.sums[i] > r.sums[j])
@@ -223,7 +223,7 @@ func sign(more bool) int {
 }
 
 // reason returns why candidate i was chosen.
-func (s *Strategy) reason(r *room, i int) router.Reason {
+func (s *Strategy) reason(r *scratch, i int) router.Reason {
 	o := &r.offer
 	switch {
 	case r.pin:

@@ -71,7 +71,7 @@ func NewSessions(max int) (*Sessions, error) {
 }
 
 // Len returns how many sessions are remembered, those among them that are past
-// their time or whose target was forgotten, and still take room.
+// their time or whose target was forgotten, and still occupy a place.
 func (s *Sessions) Len() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -95,7 +95,7 @@ func (s *Sessions) at(k sessionKey, now time.Time) *session {
 	return nil
 }
 
-// forget voids what is bound to id, in one step. It takes room until it is the
+// forget voids what is bound to id, in one step. It keeps its place until it is the
 // one used least recently.
 func (s *Sessions) forget(id string) {
 	s.mu.Lock()

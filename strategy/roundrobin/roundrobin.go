@@ -184,19 +184,19 @@ func (s *Strategy) resolve(targets []router.Target) {
 		s.at = append(s.at, -1)
 	}
 	s.at = s.at[:len(targets)]
-	strangers := 0
+	unknown := 0
 	for i := range targets {
 		id := targets[i].ID
 		if at := s.at[i]; at < 0 || s.turns[at].id != id {
 			s.at[i] = s.find(id)
 		}
 		if s.at[i] < 0 {
-			strangers++
+			unknown++
 			continue
 		}
 		s.turns[s.at[i]].seen = s.clock
 	}
-	if strangers > 0 && len(s.turns)+strangers > max(keep, 4*len(targets)) {
+	if unknown > 0 && len(s.turns)+unknown > max(keep, 4*len(targets)) {
 		s.sweep(targets)
 	}
 }

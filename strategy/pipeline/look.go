@@ -9,8 +9,8 @@ import (
 	"github.com/warmroute/router/strategy"
 )
 
-// room is what one look at the targets needs and finds.
-type room struct {
+// scratch is the memory and the result of one look at the targets.
+type scratch struct {
 	offer Offer // what filters and scorers see
 	key   textcache.Key
 	found textcache.Targets // what is known of all that was offered
@@ -33,7 +33,7 @@ type room struct {
 }
 
 // look fills r and reports whether there is a candidate. trace may be nil.
-func (s *Strategy) look(ctx context.Context, r *room, p *router.Prompt, targets []router.Target, trace *Trace) bool {
+func (s *Strategy) look(ctx context.Context, r *scratch, p *router.Prompt, targets []router.Target, trace *Trace) bool {
 	r.key = r.found.KeyOf(p)
 	s.cache.Look(&r.key, targets, &r.found)
 	s.cache.LookWarmed(&r.found)
@@ -62,7 +62,7 @@ func (s *Strategy) look(ctx context.Context, r *room, p *router.Prompt, targets 
 
 // filter drops what is not Ready and what the filters say. What is left sees
 // itself alone: its least load, its greatest weight.
-func (s *Strategy) filter(ctx context.Context, r *room, trace *Trace) {
+func (s *Strategy) filter(ctx context.Context, r *scratch, trace *Trace) {
 	o := &r.offer
 	r.keep = resize(r.keep, len(o.Targets))
 	left := 0
@@ -107,7 +107,7 @@ func (s *Strategy) filter(ctx context.Context, r *room, trace *Trace) {
 
 // compact leaves the candidates that are to be kept. It never writes to the
 // offered slice.
-func (r *room) compact(left int) {
+func (r *scratch) compact(left int) {
 	o := &r.offer
 	if left == len(o.Targets) {
 		return
@@ -131,7 +131,7 @@ func (r *room) compact(left int) {
 }
 
 // rate sums up the scores of each candidate.
-func (s *Strategy) rate(ctx context.Context, r *room, trace *Trace) {
+func (s *Strategy) rate(ctx context.Context, r *scratch, trace *Trace) {
 	n := len(r.offer.Targets)
 	r.sums = resize(r.sums, n)
 	clear(r.sums)
@@ -169,7 +169,7 @@ func clamp(x float64) float64 {
 }
 
 // session finds where the prompt's session is at home, and whether it may stay.
-func (s *Strategy) session(r *room, p *router.Prompt) {
+func (s *Strategy) session(r *scratch, p *router.Prompt) {
 	k, ok := keyOf(p)
 	if !ok || s.cfg.SessionTTL < 0 {
 		return
@@ -185,16 +185,16 @@ func (s *Strategy) session(r *room, p *router.Prompt) {
 	}
 }
 
-func (s *Strategy) pinned(r *room, i int) bool {
+func (s *Strategy) pinned(r *scratch, i int) bool {
 	return r.pin && r.offer.Targets[i].ID == r.home && !s.overloaded(r, i)
 }
 
-func (s *Strategy) overloaded(r *room, i int) bool {
+func (s *Strategy) overloaded(r *scratch, i int) bool {
 	return r.offer.summary.Overloaded(&r.offer.Targets[i], s.cfg.OverloadSlack, s.cfg.OverloadFactor)
 }
 
 // means returns the weighted mean of each candidate's scores.
-func (r *room) means(weights float64) []float64 {
+func (r *scratch) means(weights float64) []float64 {
 	r.mean = resize(r.mean, len(r.sums))
 	for i, sum := range r.sums {
 		r.mean[i] = share(sum, weights)
