@@ -77,7 +77,7 @@ func TestFailover(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := newView(t, loadview.Config{CoolAfter: 1, FullFor: -1}, "a", "b")
+			v := newView(t, loadview.Config{CoolAfter: 1}, "a", "b")
 			w := &witness{Strategy: first, t: t}
 			r := router.New(w, v, router.Options{Backoff: -1})
 			var sent []string
