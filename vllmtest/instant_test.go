@@ -44,7 +44,8 @@ func TestInstant(t *testing.T) {
 	if st := s.Stats(); st.Requests != 6 || st.Finished != 6 || st.OutputTokens != 30 || st.PromptTokens == 0 {
 		t.Errorf("%+v", st)
 	}
-	if m := metrics(t, s); !strings.Contains(m, "vllm:generation_tokens_total{engine=\"0\",model_name=\"vllmtest\"} 30.0\n") {
+	const generated = "vllm:generation_tokens_total{engine=\"0\",model_name=\"vllmtest\"} 30.0\n"
+	if m := metrics(t, s); !strings.Contains(m, generated) {
 		t.Error("/metrics does not count them")
 	}
 }

@@ -100,8 +100,8 @@ func plainJSON(b []byte) []byte {
 	return out
 }
 
-// FuzzScanner holds the Scanner to encoding/json: except for texts that only Python takes, the same texts are JSON, with the same in
-// them.
+// FuzzScanner holds the Scanner to encoding/json: except for texts that only Python takes, the same
+// texts are JSON, with the same in them.
 func FuzzScanner(f *testing.F) {
 	for _, s := range []string{
 		`{"a":[1,-0.5e+3,true,false,null,"x\n\u00e9\ud83d\ude00\ud800"],"b":{},"c":[]}`, `[[[[`, `"\ud83d`,
