@@ -180,7 +180,7 @@ func (t *Trie) Insert(scope, text, id string) {
 
 // Remove takes back one Insert of the same scope, text and id: when as many were
 // taken back as were made, the prompt is forgotten, and of its text what no other
-// prompt of id shares. It does nothing where there is none to take back.
+// prompt of id shares. It does nothing if there is none to take back.
 func (t *Trie) Remove(scope, text, id string) {
 	scope = scopekey.Of(scope)
 	t.mu.Lock()

@@ -50,7 +50,7 @@ func newPresumed(keep time.Duration) (*presumed, error) {
 	return &presumed{keep: keep, trie: t}, err
 }
 
-// add presumes p's tokens at the target; nil where it does not.
+// add presumes p's tokens at the target; nil if it does not.
 func (q *presumed) add(p *router.Prompt, id string, now time.Time) *Presumption {
 	size := textcache.TokenSize * len(p.Tokens)
 	if q.keep < 0 || size == 0 || size > maxPresumedBytes/8 {

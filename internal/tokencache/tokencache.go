@@ -140,7 +140,7 @@ func tokensOf(k *textcache.Key, n, size int) int {
 	return int(float64(size) * (float64(n) / float64(k.Size())))
 }
 
-// Sent presumes p's tokens at the target; nil where it does not.
+// Sent presumes p's tokens at the target; nil if it does not.
 func (c *Cache) Sent(p *router.Prompt, id string) *Presumption { return c.presumed.add(p, id, c.now()) }
 
 // blockOf returns the size of a target's blocks, in tokens, as far as it is known:

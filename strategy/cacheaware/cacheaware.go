@@ -41,7 +41,7 @@ type Config struct {
 	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config: nodes of
 	// one target, and bytes of text for all. 0 means 1,000,000 and 512 MiB.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered, where it is to be shared; nil: a new one within
+	// Trie is what is remembered, if it is to be shared; nil: a new one within
 	// MaxNodes and MaxBytes, which must be 0 otherwise.
 	Trie *trie.Trie
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
@@ -88,7 +88,7 @@ func (c *Config) open() (err error) {
 // What is still tied is drawn. A load is (InFlight + Queued) / (Weight / the
 // smallest Ready Weight); one that is unknown counts at the mean of the others and
 // is never too much. A prompt is recorded when it is sent, so the next Pick
-// sees it, taken back where the request fails before its first token, and extended
+// sees it, taken back if the request fails before its first token, and extended
 // by the reply where Record is told of it.
 //
 // Prompts with Tokens and no Text are matched by their tokens. A Strategy is safe
@@ -201,7 +201,7 @@ func (r *rank) compare(o *rank) int {
 	return r.warmed - o.warmed
 }
 
-// Pick chooses a target. It draws one random number a call where a target is
+// Pick chooses a target. It draws one random number a call if a target is
 // Ready. It allocates the Memo alone, but for prompts with a scope that is not
 // their Model and for Tokens, whose key in the trie is made each time.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {

@@ -51,7 +51,7 @@ type Config struct {
 }
 
 // Strategy picks the place of the prompt's key: its scope with its Session, or
-// with the leading part of its text where there is none. An empty prompt without
+// with the leading part of its text if there is none. An empty prompt without
 // a session goes to the least loaded target. A target of unknown load is never
 // full and counts at the mean.
 //

@@ -53,7 +53,7 @@ type Config struct {
 	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
 	// 1,000,000 nodes of one target and 512 MiB of text for all.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered, where it is to be shared; nil: a new one within
+	// Trie is what is remembered, if it is to be shared; nil: a new one within
 	// MaxNodes and MaxBytes, which must be 0 otherwise.
 	Trie *trie.Trie
 	// Rand breaks ties. It is safe for concurrent use; nil means the global

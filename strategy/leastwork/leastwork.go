@@ -52,7 +52,7 @@ const Name = "least_work"
 // smaller second ones do a little better (bench/RESULTS.md).
 //
 // A prompt is recorded when it is sent, so the next Pick sees it, and taken back
-// where the request fails before its first token. A Strategy is safe for
+// if the request fails before its first token. A Strategy is safe for
 // concurrent use.
 type Strategy struct {
 	cfg      Config

@@ -46,7 +46,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	return dst
 }
 
-// compare is below 0 where targets[a] is better than targets[b]. Where no load is
+// compare is below 0 if targets[a] is better than targets[b]. Where no load is
 // known, the heavier of two that are tied is drawn more often.
 func (s *Strategy) compare(r *scratch, targets []router.Target, a, b int) int {
 	ta, tb := &targets[a], &targets[b]

@@ -51,7 +51,7 @@ const (
 // Source tells how full the targets' caches are. *lmcache.Poller is one.
 type Source interface {
 	// Free sets dst[i] to what is known of the cache of targets[i]: the share of
-	// it that is free, 0..1; less than 0 where it cannot be used; NaN where
+	// it that is free, 0..1; less than 0 if it cannot be used; NaN where
 	// nothing is known. dst is as long as targets and is the Source's until it
 	// returns. It is safe for concurrent use, does not block, and neither changes
 	// nor keeps targets: a fleet may hold a lock around it.
@@ -79,11 +79,11 @@ type Config struct {
 	AffinityRequests float64
 	// MaxNodes and MaxBytes bound what is remembered of prompts, as in
 	// trie.Config: nodes of one target, and bytes of text for all. 0 means
-	// 1,000,000 and 512 MiB. Both must be 0 where AffinityRequests is.
+	// 1,000,000 and 512 MiB. Both must be 0 if AffinityRequests is.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered of prompts, where it is shared or outlives a
+	// Trie is what is remembered of prompts, if it is shared or outlives a
 	// Strategy; nil: a new one within MaxNodes and MaxBytes, which must be 0
-	// otherwise. It must be nil where AffinityRequests is 0.
+	// otherwise. It must be nil if AffinityRequests is 0.
 	Trie *trie.Trie
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
@@ -187,7 +187,7 @@ func (s *Strategy) Stats() trie.Stats {
 }
 
 // Trie returns what is remembered of prompts, to be handed to the Strategy that
-// follows this one; nil where affinity is off.
+// follows this one; nil if affinity is off.
 func (s *Strategy) Trie() *trie.Trie { return s.cfg.Trie }
 
 // scratch is the memory and the result of one look at the targets. What is per target goes by
@@ -285,8 +285,8 @@ func (s *Strategy) cost(r *scratch, i int, t *router.Target) float64 {
 	return r.Load(t) + s.away(r, i) - s.share(r, i)
 }
 
-// Pick chooses a target. It draws one random number a call where a target is Ready,
-// and allocates nothing; where affinity is on, the Memo alone, and the prompt's key
+// Pick chooses a target. It draws one random number a call if a target is Ready,
+// and allocates nothing; if affinity is on, the Memo alone, and the prompt's key
 // where its scope is not its Model or it has no Text.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	return s.PickPrepared(ctx, p, targets, nil)

@@ -53,7 +53,7 @@ type Config struct {
 	// first. 0 means 100,000, which take up to about 40 MB with keys of usual
 	// length.
 	MaxSessions int
-	// Sessions is what is remembered of sessions, where it is shared or outlives
+	// Sessions is what is remembered of sessions, if it is shared or outlives
 	// a Strategy; nil: a new one within MaxSessions, which must be 0 otherwise.
 	Sessions *Sessions
 	// OverloadSlack and OverloadFactor say when a session's target is passed
@@ -66,7 +66,7 @@ type Config struct {
 	// trie.Config: nodes of one target, and bytes of text for all. 0 means
 	// 1,000,000 and 512 MiB.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered of prompts, where it is shared or outlives a
+	// Trie is what is remembered of prompts, if it is shared or outlives a
 	// Strategy; nil: a new one within MaxNodes and MaxBytes, which must be 0
 	// otherwise.
 	Trie *trie.Trie

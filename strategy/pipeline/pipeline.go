@@ -64,7 +64,7 @@ const (
 // elsewhere. Offer.Cached is as it was sent.
 //
 // A prompt is recorded when it is sent, so the next Pick sees it, and taken back
-// where the request fails before its first token. A Strategy is safe for
+// if the request fails before its first token. A Strategy is safe for
 // concurrent use.
 type Strategy struct {
 	cfg     Config
@@ -110,7 +110,7 @@ type memo struct {
 	visit visit
 }
 
-// Pick chooses a target. It draws one random number a call where there is a
+// Pick chooses a target. It draws one random number a call if there is a
 // candidate, and allocates the Memo alone.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	return s.PickPrepared(ctx, p, targets, nil)

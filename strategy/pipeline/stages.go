@@ -30,7 +30,7 @@ type Offer struct {
 // the smallest Weight of Targets); for an unknown one, the mean of those known.
 func (o *Offer) Load(i int) float64 { return o.summary.Load(&o.Targets[i]) }
 
-// LeastLoad returns the least known load of Targets, 0 where none is known.
+// LeastLoad returns the least known load of Targets, 0 if none is known.
 func (o *Offer) LeastLoad() float64 { return o.summary.Least }
 
 // Filter drops candidates. It is safe for concurrent use, does not block, and is

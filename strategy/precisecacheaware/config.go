@@ -65,7 +65,7 @@ type Config struct {
 	// MaxNodes and MaxBytes bound what is remembered of what was sent, as in
 	// trie.Config. 0 means 1,000,000 nodes of one target and 512 MiB for all.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered of what was sent, where it is to be shared; nil: a
+	// Trie is what is remembered of what was sent, if it is to be shared; nil: a
 	// new one within MaxNodes and MaxBytes, which must be 0 otherwise. A new one
 	// stays empty where nothing would read it: without an Index and FallbackText.
 	Trie *trie.Trie

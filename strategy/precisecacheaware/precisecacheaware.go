@@ -69,7 +69,7 @@ const (
 // A prompt without Tokens, and any where no Ready target's stream can be trusted,
 // is left to the fallback; Reason names it.
 //
-// A prompt is recorded when it is sent, and taken back where the request fails
+// A prompt is recorded when it is sent, and taken back if the request fails
 // before its first token. A Strategy is safe for concurrent use.
 type Strategy struct {
 	cfg      Config
