@@ -12,9 +12,9 @@ type Config struct {
 	MaxNodes int
 	// MaxBytes is the greatest number of bytes of text for all targets together;
 	// a text that several prompts or targets share counts once. The slabs take
-	// up to a quarter more while texts come and go, and about 150 bytes for each
-	// node or prompt. Neither nodes nor prompts ever number more than MaxBytes /
-	// 128, or 65,536 where that is more. A text longer than MaxBytes is not
+	// up to a quarter more while texts are added and evicted, and about 150
+	// bytes for each node or prompt. Nodes and prompts are each at most MaxBytes
+	// / 128, or 65,536 if that is more. A text longer than MaxBytes is not
 	// recorded. 0 means 512 MiB.
 	MaxBytes int
 }

@@ -45,7 +45,7 @@ func (s *sets) release(class int, i uint32) {
 	s.free[class] = append(s.free[class], i)
 }
 
-// bits returns the bit set of a node whose holders do not fit the node.
+// bits returns the bit set of a node with more holders than fit the node.
 func (t *Trie) bits(nd *node) []uint64 {
 	return t.sets.at(int(nd.held[0]), uint32(nd.held[1])|uint32(nd.held[2])<<16)
 }

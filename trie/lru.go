@@ -8,7 +8,7 @@ import (
 // prompt is one recorded (text, target) pair. It stands in two lists, that of its
 // target and that of all.
 type prompt struct {
-	node  uint32 // where its text ends
+	node  uint32 // the node at which its text ends
 	size  uint32 // of its text
 	count uint32 // inserts that were not taken back
 	slot  uint16
@@ -32,7 +32,7 @@ func (t *Trie) record(n uint32, s uint16, size int) {
 	t.enlist(p)
 }
 
-// drop forgets a prompt and what only it held.
+// drop forgets a prompt and the text that only it has.
 func (t *Trie) drop(p uint32) {
 	pr := *t.prompts.at(p)
 	t.unlist(p)
@@ -116,7 +116,7 @@ func (t *Trie) sweep(n int) bool {
 	swept := false
 	for len(t.dead) > 0 {
 		s := t.dead[len(t.dead)-1]
-		// The newest first: what ends further down goes before what it extends, so
+		// The newest first: a prompt is dropped before the one that it extends, so
 		// that nothing is joined only to be dropped.
 		p := t.slots[s].list.newest
 		if p == 0 {
@@ -142,8 +142,8 @@ func (t *Trie) maintain(n int) {
 	t.text.compact(&t.nodes, 4*n+32<<10)
 }
 
-// slotOf returns the slot of id, a new one where it has none; false where there
-// are too many.
+// slotOf returns the slot of id, a new one if it has none; false if there are
+// too many.
 func (t *Trie) slotOf(id string) (uint16, bool) {
 	if s, ok := t.ids[id]; ok {
 		return s, true
@@ -169,7 +169,7 @@ func (t *Trie) slotOf(id string) (uint16, bool) {
 	return s, true
 }
 
-// rootOf returns the root of scope, a new one where it has none.
+// rootOf returns the root of scope, a new one if it has none.
 func (t *Trie) rootOf(scope string) uint32 {
 	if r := t.roots[scope]; r != 0 {
 		return r

@@ -2,7 +2,7 @@ package trie
 
 // maxPath is how many nodes a text may pass. Each costs a Match about as much as comparing a
 // kilobyte, and texts that each are a byte longer than the one before would make one of every byte.
-// What a conversation of a thousand turns has is below it.
+// A conversation of a thousand turns stays below it.
 const maxPath = 1024
 
 // shortened is how many prompts one write drops at most because a path is too long.

@@ -1,7 +1,7 @@
 package trie
 
-// resolution is what one slice of ids stands for. A look-up of each id costs
-// more than the whole descent, and the same slices come again and again.
+// resolution is the resolved form of one slice of ids. A look-up of each id
+// costs more than the whole descent, and the same slices come again and again.
 type resolution struct {
 	slots []int32 // of each id; -1 for none
 	index []int32 // of each slot, its last place in ids; -1 for none
@@ -28,7 +28,7 @@ func (t *Trie) resolve(ids []string) *resolution {
 	return t.known.Put(t.gen, ids, r)
 }
 
-// spread copies what was found to the other places of an id that stands twice.
+// spread copies the result to the other places of a repeated id.
 func (r *resolution) spread(cached []int) {
 	if !r.twice {
 		return

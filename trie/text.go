@@ -5,14 +5,14 @@ package trie
 // bit into the newest one, so that the dead take no more than a quarter of the
 // living plus slack.
 type texts struct {
-	first, most, slack int // bytes: of the first segment, of a later one, of what may lie dead anyway
+	first, most, slack int // bytes: of the first segment, of a later one, of dead text that is always allowed
 
 	segs   []segment
 	free   []uint32 // segments without a buffer
 	cur    uint32   // the one that is written to
 	live   int
 	used   int    // live or dead
-	victim uint32 // the segment that is being emptied, where emptying is set
+	victim uint32 // the segment that is being emptied, if emptying is set
 	empty  bool
 }
 
@@ -39,9 +39,9 @@ func (x *texts) alloc(n int) (seg, off uint32) {
 	return x.cur, off
 }
 
-// open makes an empty segment with room for n bytes the one to write to.
+// open makes an empty segment with space for n bytes the one to write to.
 func (x *texts) open(n int) {
-	if len(x.segs) > 0 { // what the last one has no room for is dead
+	if len(x.segs) > 0 { // the unused end of the last one is dead
 		s := &x.segs[x.cur]
 		x.used += len(s.buf) - int(s.used)
 		s.used = uint32(len(s.buf))

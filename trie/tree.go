@@ -29,8 +29,8 @@ func (t *Trie) run(nd *node) string {
 	return unsafe.String(&t.text.segs[nd.seg].buf[nd.off], int(nd.size))
 }
 
-// child returns the child of n whose run begins with first, 0 for none. An only
-// child, as most are, is found without the map.
+// child returns the child of n with a run that begins with first, 0 for none.
+// An only child, as most are, is found without the map.
 func (t *Trie) child(n uint32, first byte) uint32 {
 	kid := t.nodes.at(n).kid
 	if kid == 0 {
@@ -46,7 +46,7 @@ func (t *Trie) child(n uint32, first byte) uint32 {
 	return t.kids[kidKey(n, first)]
 }
 
-// find returns the node at whose end text ends exactly, 0 for none.
+// find returns the node that ends exactly at the end of text, 0 for none.
 func (t *Trie) find(root uint32, text string) uint32 {
 	n := root
 	for n != 0 && text != "" {
@@ -62,8 +62,7 @@ func (t *Trie) find(root uint32, text string) uint32 {
 	return n
 }
 
-// put makes slot s a holder of all of text and returns the node at whose end it
-// ends.
+// put makes slot s a holder of all of text and returns the node at its end.
 func (t *Trie) put(root uint32, text string, s uint16) uint32 {
 	n, depth, nodes := root, 0, 0
 	for depth < len(text) {
@@ -103,8 +102,8 @@ func (t *Trie) grow(parent uint32, run string) uint32 {
 }
 
 // split cuts the run of c after k bytes and returns the new node above it. c
-// stays the lower part, so that what is kept by its index (children, prompts)
-// stays as it is.
+// stays the lower part, so that data kept by its index (children, prompts) does
+// not change.
 func (t *Trie) split(c uint32, k int) uint32 {
 	nd := t.nodes.at(c)
 	u, up := t.nodes.alloc()
@@ -156,7 +155,7 @@ func (t *Trie) merge(u uint32, up *node) {
 	t.discard(u, up)
 }
 
-// adopt makes c a child of parent. Children are in the map where there are
+// adopt makes c a child of parent. Children are in the map if there are
 // several.
 func (t *Trie) adopt(parent, c uint32, nd *node) {
 	p := t.nodes.at(parent)
@@ -193,8 +192,8 @@ func (t *Trie) orphan(nd *node) {
 	}
 }
 
-// replace puts u, whose run begins with the same byte, in the place of old among
-// its siblings.
+// replace puts u, with a run that begins with the same byte, in the place of old
+// among its siblings.
 func (t *Trie) replace(old *node, u uint32, up *node) {
 	up.parent, up.left, up.right = old.parent, old.left, old.right
 	if up.left != 0 {
@@ -210,7 +209,7 @@ func (t *Trie) replace(old *node, u uint32, up *node) {
 	}
 }
 
-// discard releases a node whose run and place are gone already.
+// discard releases a node that has no run and no place any more.
 func (t *Trie) discard(n uint32, nd *node) {
 	if nd.wide {
 		t.freeBits(nd)
@@ -218,9 +217,9 @@ func (t *Trie) discard(n uint32, nd *node) {
 	t.nodes.release(n)
 }
 
-// let takes slot s, one of whose prompts no longer ends at n, from n and all
-// above it where it has nothing left, and restores the shape. depth is that of
-// the end of n.
+// let removes slot s, with one prompt less that ends at n, from n and all above
+// it that it no longer holds, and restores the shape. depth is that of the end
+// of n.
 func (t *Trie) let(n uint32, s uint16, depth int) {
 	for {
 		nd := t.nodes.at(n)

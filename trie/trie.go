@@ -3,16 +3,17 @@
 // It is one radix tree for all targets. A node holds a run of bytes and the set
 // of targets that hold it; a target that holds a run holds all above it, so one
 // descent gives the exact depth of every target. Bounds are exact: the least
-// recently inserted prompt goes first, and what other prompts share survives.
+// recently inserted prompt is evicted first, and text that other prompts share
+// stays.
 //
-// The tree has one shape for one content, whatever its history: a node ends where
-// a recorded prompt ends, where texts branch, or at a multiple of 64 KiB, and
-// nowhere else. Nodes, prompts and texts live in slabs without pointers, which
-// the garbage collector does not scan.
+// The tree has one shape for one content, whatever its history: a node ends only
+// at the end of a recorded prompt, at a branch of texts, or at a multiple of 64
+// KiB. Nodes, prompts and texts live in slabs without pointers, which the garbage
+// collector does not scan.
 //
 // A text passes at most about 1,024 nodes: beyond that, prompts that end or branch off
-// along it go, so that a Match never takes long. Whoever holds the longest of them
-// keeps it.
+// along it are dropped, so that a Match never takes long. The holders of the longest
+// of them keep it.
 package trie
 
 import (
@@ -25,11 +26,11 @@ import (
 	"github.com/warmroute/router/internal/scopekey"
 )
 
-// Stats is the size of a Trie. What a forgotten target held counts until it is
-// swept.
+// Stats is the size of a Trie. The prompts of a forgotten target count until
+// they are swept.
 type Stats struct {
 	Nodes   int // runs of text
-	Bytes   int // of text; what is shared counts once
+	Bytes   int // of text; shared text counts once
 	Prompts int // recorded (text, target) pairs
 	Evicted int // prompts that went because of a bound, since New
 }
@@ -69,12 +70,12 @@ type Trie struct {
 
 	gen     uint64 // of ids
 	scratch []uint16
-	slotsOf []uint16      // scratch of shorten, whose drops use the other
+	slotsOf []uint16      // scratch of shorten; its drops use the other
 	long    atomic.Uint32 // the end of a path of more than maxPath nodes; 0: none was found
 	known   idmemo.Memo[resolution]
 }
 
-// slot is what is kept for one target.
+// slot has the data of one target.
 type slot struct {
 	id      string
 	nodes   int // that it holds
@@ -102,8 +103,8 @@ func New(cfg Config) (*Trie, error) {
 }
 
 // Match returns how many leading bytes of text each of ids has been recorded to
-// hold in scope, 0 for an unknown id; the result reuses cached where it is large
-// enough. It allocates nothing where ids holds the same string values as in an
+// hold in scope, 0 for an unknown id; the result reuses cached if it is large
+// enough. It allocates nothing if ids holds the same string values as in an
 // earlier call (up to eight such slices are remembered).
 func (t *Trie) Match(scope, text string, ids []string, cached []int) []int {
 	cached = sized(cached, len(ids))
@@ -179,8 +180,9 @@ func (t *Trie) Insert(scope, text, id string) {
 }
 
 // Remove takes back one Insert of the same scope, text and id: when as many were
-// taken back as were made, the prompt is forgotten, and of its text what no other
-// prompt of id shares. It does nothing if there is none to take back.
+// taken back as were made, the prompt is forgotten, with the part of its text
+// that no other prompt of id shares. It does nothing if there is none to take
+// back.
 func (t *Trie) Remove(scope, text, id string) {
 	scope = scopekey.Of(scope)
 	t.mu.Lock()
@@ -202,14 +204,14 @@ func (t *Trie) Remove(scope, text, id string) {
 	t.maintain(len(text))
 }
 
-// Extend records that id holds more behind a text that it was sent: it takes the
-// place of one Insert of text. Where both together are longer than MaxBytes, text
-// stays as it is.
+// Extend records that id holds more after a text that it was sent: it replaces
+// one Insert of text. If both together are longer than MaxBytes, text stays
+// unchanged.
 func (t *Trie) Extend(scope, text, more, id string) {
 	if len(text)+len(more) > t.cfg.MaxBytes {
 		return
 	}
-	// The longer text first: what both share never leaves.
+	// The longer text first: the shared part never leaves.
 	t.Insert(scope, text+more, id)
 	t.Remove(scope, text, id)
 }
@@ -231,7 +233,7 @@ func (t *Trie) Forget(id string) {
 }
 
 // Warmed returns how many prompts are recorded for each of ids; the result reuses
-// n where it is large enough. Allocations are as for Match.
+// n if it is large enough. Allocations are as for Match.
 func (t *Trie) Warmed(ids []string, n []int) []int {
 	n = sized(n, len(ids))
 	t.mu.RLock()

@@ -7,13 +7,13 @@ import (
 	"github.com/warmroute/router"
 )
 
-// maxByHand bounds what is remembered of requests that carry no Memo: between one
-// and two times as many. The end of one that was forgotten teaches nothing.
+// maxByHand bounds the remembered requests without a Memo: between one and two
+// times as many. The end of a forgotten one has no effect.
 const maxByHand = 4096
 
-// ledger knows the requests under way that carry no Memo, by a hash of what they
-// are. Equal ones are told apart by their number alone: one that has seen its
-// first token is taken to end first. The zero ledger is empty.
+// ledger has the requests in flight without a Memo, by a hash of their content.
+// Equal ones are distinguished only by their number: one that has seen its first
+// token is taken to end first. The zero ledger is empty.
 type ledger struct {
 	open, older map[uint64]*count // older is dropped when open is full
 }

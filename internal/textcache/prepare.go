@@ -9,7 +9,7 @@ import (
 	"github.com/warmroute/router/internal/prefix"
 )
 
-// prepared says what Prepare left in a Targets.
+// prepared describes the results of Prepare in a Targets.
 type prepared struct {
 	is   bool
 	key  Key
@@ -22,7 +22,7 @@ type prepared struct {
 func (c *Cache) Prepare(p *router.Prompt, t *Targets) {
 	t.prepared = prepared{is: true, key: KeyOf(p)}
 	if ids := c.offered.Load(); ids != nil {
-		// The mark first: what is sent during the match is then seen twice, not lost.
+		// The mark first: a prompt sent during the match is then seen twice, not lost.
 		t.prepared.ids, t.prepared.mark = *ids, c.recent.mark()
 		t.Cached = c.trie.Match(t.prepared.key.scope, t.prepared.key.text, *ids, t.Cached)
 	}
@@ -97,8 +97,8 @@ func (t *Targets) find(known []string) bool {
 // maxOffered bounds the IDs that Prepare matches.
 const maxOffered = 1024
 
-// learn has Prepare match t.IDs, beside those that were offered before: a Router over
-// a part of the fleet offers fewer of them.
+// learn has Prepare match t.IDs, in addition to those that were offered before: a
+// Router over a part of the fleet offers fewer of them.
 func (c *Cache) learn(t *Targets) {
 	var union []string
 	if old := c.offered.Load(); old != nil {
@@ -131,7 +131,7 @@ type recent struct {
 	count atomic.Uint64 // of add and of lose, ever
 
 	mu   sync.Mutex
-	lost uint64 // count after the last change that add does not tell of
+	lost uint64 // count after the last change that add does not report
 	last [recentTexts]sentText
 }
 

@@ -1,5 +1,5 @@
-// Package textcache is what strategies that match text share: a trie, and the
-// bookkeeping that keeps it true to what Record tells.
+// Package textcache is shared by strategies that match text: a trie, and the
+// bookkeeping that keeps it consistent with Record.
 package textcache
 
 import (
@@ -30,9 +30,9 @@ type Cache struct {
 // New returns a Cache over t.
 func New(t *trie.Trie) *Cache { return &Cache{trie: t} }
 
-// Open returns shared, or, where that is nil, a new trie within the bounds, which
-// must be 0 otherwise. They are the fields of that name of trie.Config. The error is
-// a *router.ConfigError for each field that is not allowed, joined.
+// Open returns shared, or, if that is nil, a new trie within the bounds, which must
+// be 0 otherwise. They are the fields of that name of trie.Config. The error is a
+// *router.ConfigError for each field that is not allowed, joined.
 func Open(shared *trie.Trie, maxNodes, maxBytes int) (*trie.Trie, error) {
 	var bad configerr.List
 	if shared != nil {
@@ -55,7 +55,7 @@ func WithDefaults(shared *trie.Trie, maxNodes, maxBytes *int) {
 	}
 }
 
-// Key is what stands for a prompt in the trie.
+// Key identifies a prompt in the trie.
 type Key struct {
 	scope, text string // scope as short as scopekey has it: it is hashed once a request
 	unit        router.Unit
@@ -64,9 +64,9 @@ type Key struct {
 // TokenSize is how many bytes of the trie a token is.
 const TokenSize = int(unsafe.Sizeof(uint32(0)))
 
-// KeyOf returns the key of p: its text, or, where it has none, its tokens as
-// bytes in a scope of their own. Only the latter and a Scope that is not Model
-// itself are allocated for.
+// KeyOf returns the key of p: its text, or, if it has none, its tokens as bytes
+// in a separate scope. Only the latter and a Scope that is not Model itself
+// allocate.
 func KeyOf(p *router.Prompt) Key {
 	if p.Text != "" || len(p.Tokens) == 0 {
 		return Key{scope: scopekey.Of(p.Scope()), text: p.Text}
@@ -137,8 +137,8 @@ func (t *Targets) wholeTokens(k *Key) {
 // LookWarmed fills t.Warmed for the targets of the last Look.
 func (c *Cache) LookWarmed(t *Targets) { t.Warmed = c.trie.Warmed(t.IDs, t.Warmed) }
 
-// Memo is what a Decision carries from Pick to Record. One goroutine at a time
-// uses it.
+// Memo is the data that a Decision carries from Pick to Record. One goroutine
+// at a time uses it.
 type Memo struct {
 	router.Progress
 	key  Key
@@ -148,11 +148,11 @@ type Memo struct {
 // NewMemo returns a memo for a prompt with key k.
 func NewMemo(k Key) *Memo { return &Memo{key: k} }
 
-// Record learns from what became of d. Sent records the prompt on the target; a
-// failure before the first token takes that back, and a reply extends it, unless
-// Forget came between. Each stage counts once, and only after Sent. m is d's Memo;
-// nil for a decision made by hand, which is known by its prompt and target. Record
-// returns the stage that counted, 0 if none did or m is nil.
+// Record learns from the outcome of d. Sent records the prompt on the target; a
+// failure before the first token removes it, and a reply extends it, unless Forget
+// was called in between. Each stage counts once, and only after Sent. m is d's
+// Memo; nil for a decision made by hand, which is identified by its prompt and
+// target. Record returns the stage that counted, 0 if none did or m is nil.
 func (c *Cache) Record(d *router.Decision, m *Memo, o *router.Outcome) router.Stage {
 	if m == nil {
 		c.recordByHand(d, o)
@@ -204,7 +204,7 @@ func (c *Cache) settle(k *Key, id string, takenBack bool, o *router.Outcome) {
 	}
 }
 
-// Forget forgets what id was sent.
+// Forget drops the prompts that id was sent.
 func (c *Cache) Forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

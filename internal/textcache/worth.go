@@ -7,8 +7,8 @@ import (
 	"github.com/warmroute/router/strategy"
 )
 
-// What a target has been sent of a prompt counts for a choice by these rules; they keep unrelated prompts that share a
-// beginning from all following the first one to an idle fleet.
+// The part of a prompt that a target has been sent counts for a choice by these rules; they keep
+// unrelated prompts that share a beginning from all following the first one to an idle fleet.
 const (
 	// Less than this part of the prompt counts as nothing: any two prompts share a few bytes.
 	leastPart = 10
@@ -21,7 +21,8 @@ const (
 	sharers = 32
 )
 
-// Prompt is a prompt for Worth: what each of the offered targets has of it, by its index.
+// Prompt is a prompt for Worth, with the part of it that each offered target has, by
+// its index.
 type Prompt struct {
 	Key    *Key
 	Held   []int // how much of the prompt, in the unit of Size
@@ -30,14 +31,14 @@ type Prompt struct {
 	Exact  bool  // Held is no estimate
 }
 
-// Worth returns how much of what each target holds counts for a choice; the result reuses dst if it is large enough.
+// Worth returns how much of each target's cached part counts for a choice; the result
+// reuses dst if it is large enough.
 //
 //   - Less than a tenth of the prompt counts as nothing.
 //   - An estimate is rounded down to a multiple of a 50th of the prompt.
-//   - What a target with too many recorded prompts holds counts up to what one without them holds,
-//     unless the prompt goes on
-//     with a recorded one. So a beginning that many prompts share is computed once on each target, and a conversation
-//     stays.
+//   - The part on a target with too many recorded prompts counts only up to that on one without
+//     them, unless the prompt continues a recorded one. So a beginning that many prompts share is
+//     computed once on each target, and a conversation stays.
 func (c *Cache) Worth(p *Prompt, targets []router.Target, dst []int) []int {
 	unit := 1
 	if !p.Exact {

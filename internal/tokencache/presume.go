@@ -11,7 +11,7 @@ import (
 	"github.com/warmroute/router/trie"
 )
 
-// What is presumed at once, at most.
+// The bounds of presumptions.
 const (
 	maxPresumed      = 4096
 	maxPresumedBytes = 32 << 20
@@ -20,8 +20,8 @@ const (
 // lag is how long the events of a request that has ended may still be on their way.
 const lag = 200 * time.Millisecond
 
-// presumed knows what was sent a moment ago: the engines' events cannot have told
-// of it yet.
+// presumed has the prompts that were sent recently: the engines' events cannot
+// have reported them yet.
 type presumed struct {
 	keep time.Duration
 	trie *trie.Trie // of the tokens' bytes
@@ -29,7 +29,7 @@ type presumed struct {
 
 	mu    sync.Mutex
 	queue []*Presumption // the oldest first; those that were dropped stay until then
-	ended []ended        // of them those whose request has ended, in that order
+	ended []ended        // those with an ended request, in that order
 	bytes int            // of those that are in the trie
 }
 
@@ -110,7 +110,7 @@ func (q *presumed) end(e *Presumption, now time.Time) {
 	q.ended = append(q.ended, ended{e, now.Add(lag)})
 }
 
-// expire drops what is over, under mu.
+// expire drops the expired ones, under mu.
 func (q *presumed) expire(now time.Time) {
 	for len(q.ended) > 0 && !now.Before(q.ended[0].until) {
 		q.takeBack(q.ended[0].Presumption)
@@ -145,14 +145,14 @@ func (q *presumed) takeBack(e *Presumption) {
 	}
 }
 
-// release frees the memory of what has left the trie, under mu.
+// release frees the memory of prompts that have left the trie, under mu.
 func (q *presumed) release(e *Presumption) {
 	e.dropped = true
 	q.bytes -= len(e.text)
 	e.text = ""
 }
 
-// drop takes back what came to nothing. e may be nil.
+// drop removes the presumption of a failed request. e may be nil.
 func (q *presumed) drop(e *Presumption) {
 	if e == nil {
 		return

@@ -1,6 +1,6 @@
-// Package tokencache is what strategies share that match token ids by an index of
-// the engines' own events: what the index says, what is presumed beyond it, and
-// what a trie says of the targets whose streams are not to be trusted.
+// Package tokencache is shared by strategies that match token ids by an index of
+// the engines' own events: it combines the index, the blocks presumed beyond it,
+// and a trie's estimate for targets without a trusted stream.
 package tokencache
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/warmroute/router/kvindex"
 )
 
-// Config is what a Cache is made of.
+// Config has the parts of a Cache.
 type Config struct {
-	// Index knows what the targets hold; nil: nothing does, and Look never finds a
-	// target that is trusted.
+	// Index has the blocks that the targets hold; nil: there is none, and Look
+	// never finds a trusted target.
 	Index *kvindex.Index
-	// PresumeFor is how long what was sent counts as resident. 0 means
+	// PresumeFor is how long a sent prompt counts as resident. 0 means
 	// DefaultPresumeFor, less not at all; at most a minute.
 	PresumeFor time.Duration
-	// BlockSize is what presumptions are rounded down to, in tokens. 0 means
-	// DefaultBlockSize.
+	// BlockSize is the unit to which presumptions are rounded down, in tokens.
+	// 0 means DefaultBlockSize.
 	BlockSize int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -72,7 +72,7 @@ func New(c Config, text *textcache.Cache) (*Cache, error) {
 // index.
 type Targets struct {
 	Index []int // tokens, as the index says; -1: not to be trusted
-	Held  []int // tokens, all told
+	Held  []int // tokens in total
 	// Trusted is how many of the Ready targets are.
 	Trusted int
 
@@ -80,12 +80,12 @@ type Targets struct {
 }
 
 // Look fills t for a prompt p, and reports whether any Ready target can be
-// trusted; nothing else is told where none can. IDs of r are those of the targets.
+// trusted; t has nothing else if none can. IDs of r are those of the targets.
 //
-// A trusted target holds what the index says, or what is presumed, if that is
-// more. Where guess is set the trie speaks for the others, by the prompt's key k:
-// the share of the text that they were sent before, as tokens, or, where there are
-// tokens alone, these. Without guess they hold 0. The last token has to be computed
+// A trusted target holds the blocks of the index, or the presumed ones, if they are
+// more. If guess is set, the trie estimates the others, by the prompt's key k: the
+// share of the text that they were sent before, as tokens, or, if there are only
+// tokens, these. Without guess they hold 0. The last token has to be computed
 // everywhere.
 func (c *Cache) Look(p *router.Prompt, k *textcache.Key, guess bool, targets []router.Target, r *textcache.Targets,
 	t *Targets) bool {
@@ -152,9 +152,9 @@ func (c *Cache) blockOf(id string) int {
 	return c.block
 }
 
-// Ended tells that a request has come to its end. What was presumed of it goes as
-// soon as the target's own events have told of all its blocks, or must have: from
-// then on they know better, for the target may evict the blocks at any time. e may
+// Ended reports the end of a request. Its presumption is dropped as soon as the
+// target's own events have reported all its blocks, or must have: from then on
+// they are more accurate, for the target may evict the blocks at any time. e may
 // be nil.
 func (c *Cache) Ended(p *router.Prompt, id string, e *Presumption) {
 	if e == nil {
@@ -172,7 +172,7 @@ func (c *Cache) Ended(p *router.Prompt, id string, e *Presumption) {
 	c.presumed.end(e, c.now())
 }
 
-// Drop takes back what came to nothing. e may be nil.
+// Drop removes the presumption of a failed request. e may be nil.
 func (c *Cache) Drop(e *Presumption) { c.presumed.drop(e) }
 
 // Forget drops all that is presumed of a target. The index is left alone.

@@ -1,8 +1,8 @@
 // Package cacheaware sends each prompt to the target that has been sent the
 // longest part of it before, unless that target has too much to do.
 //
-// It needs nothing of the engines: what a target was sent is taken for cached
-// there. For what the engines say themselves, see package precisecacheaware.
+// It needs nothing from the engines: a prompt that a target was sent counts as
+// cached there. For the engines' own events, see package precisecacheaware.
 package cacheaware
 
 import (
@@ -32,17 +32,17 @@ type Config struct {
 	// least 1. With the defaults, a queue of two at the target that holds the
 	// cache is worth waiting in, a long one is not.
 	OverloadSlack, OverloadFactor float64
-	// HeldShare is the share of the prompt, above 0 and up to 1, from which what
-	// a target holds decides among the least loaded ones where none is warm. 0
-	// means 0.1. So different system prompts, each of which shares a few words
-	// with the others, do not all follow the first to an idle fleet; those that
-	// share this much of a request's whole text do.
+	// HeldShare is the share of the prompt, above 0 and up to 1, from which the
+	// part that a target holds decides among the least loaded ones if none is
+	// warm. 0 means 0.1. So different system prompts, each of which shares a few
+	// words with the others, do not all follow the first to an idle fleet; those
+	// that share this much of a request's whole text do.
 	HeldShare float64
-	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config: nodes of
-	// one target, and bytes of text for all. 0 means 1,000,000 and 512 MiB.
+	// MaxNodes and MaxBytes bound the record, as in trie.Config: nodes of one
+	// target, and bytes of text for all. 0 means 1,000,000 and 512 MiB.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered, if it is to be shared; nil: a new one within
-	// MaxNodes and MaxBytes, which must be 0 otherwise.
+	// Trie is the record, if it is to be shared; nil: a new one within MaxNodes
+	// and MaxBytes, which must be 0 otherwise.
 	Trie *trie.Trie
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
@@ -78,18 +78,18 @@ func (c *Config) open() (err error) {
 //
 //  1. The score of a target is the share of the prompt, from its beginning, that
 //     the target has been sent before.
-//  2. Where the best score reaches Threshold, the target that has it is picked,
+//  2. If the best score reaches Threshold, the target that has it is picked,
 //     unless it is overloaded; among several that are not, the least loaded.
 //  3. Otherwise the least loaded target is picked; among several, the one that
-//     holds most of the prompt, where that is at least HeldShare; among those, the
-//     one with the fewest recorded prompts. Where no load is known, the one with
+//     holds most of the prompt, if that is at least HeldShare; among those, the
+//     one with the fewest recorded prompts. If no load is known, the one with
 //     the fewest recorded prompts stands for the least loaded.
 //
-// What is still tied is drawn. A load is (InFlight + Queued) / (Weight / the
-// smallest Ready Weight); one that is unknown counts at the mean of the others and
-// is never too much. A prompt is recorded when it is sent, so the next Pick
-// sees it, taken back if the request fails before its first token, and extended
-// by the reply where Record is told of it.
+// Remaining ties are drawn. A load is (InFlight + Queued) / (Weight / the smallest
+// Ready Weight). An unknown load counts at the mean of the others and is never too
+// much. A prompt is recorded when it is sent, so the next Pick sees it. It is
+// removed if the request fails before its first token, and extended by the reply
+// if Record receives one.
 //
 // Prompts with Tokens and no Text are matched by their tokens. A Strategy is safe
 // for concurrent use.
@@ -118,10 +118,10 @@ func New(c Config) (*Strategy, error) {
 	return s, nil
 }
 
-// Stats returns the size of what is remembered.
+// Stats returns the size of the record.
 func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
 
-// view is what one look at the targets tells.
+// view is the result of one look at the targets.
 type view struct {
 	strategy.Summary
 	*textcache.Targets
@@ -157,8 +157,7 @@ func (v *view) share(n int) float64 {
 	return float64(n) / float64(v.key.Size())
 }
 
-// pinned reports whether targets[i] is one that rule 2 chooses from, where the
-// best is warm.
+// pinned reports whether rule 2 chooses from targets[i], if the best is warm.
 func (s *Strategy) pinned(v *view, targets []router.Target, i int) bool {
 	t := &targets[i]
 	return v.Cached[i] == v.best && t.State == router.Ready && !s.overloaded(v, t)
@@ -168,7 +167,7 @@ func (s *Strategy) overloaded(v *view, t *router.Target) bool {
 	return v.Overloaded(t, s.cfg.OverloadSlack, s.cfg.OverloadFactor)
 }
 
-// rank is what the rules compare: less is better, the first part first.
+// rank has the values that the rules compare: less is better, the first part first.
 type rank struct {
 	load   float64
 	held   int // negative
@@ -202,8 +201,8 @@ func (r *rank) compare(o *rank) int {
 }
 
 // Pick chooses a target. It draws one random number a call if a target is
-// Ready. It allocates the Memo alone, but for prompts with a scope that is not
-// their Model and for Tokens, whose key in the trie is made each time.
+// Ready. It allocates only the Memo, and the key in the trie for prompts with a
+// scope that is not their Model and for Tokens.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	return s.PickPrepared(ctx, p, targets, nil)
 }
@@ -270,11 +269,12 @@ func (v *view) reason() router.Reason {
 	return router.ReasonCold
 }
 
-// Record learns what the target was sent, and what of it came to nothing.
+// Record records the prompt that the target was sent, and removes it if the request
+// failed.
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	m, _ := d.Memo.(*textcache.Memo)
 	s.cache.Record(&d, m, &o)
 }
 
-// Forget forgets what the target was sent.
+// Forget drops the prompts that the target was sent.
 func (s *Strategy) Forget(id string) { s.cache.Forget(id) }

@@ -13,8 +13,8 @@ import (
 // Explain lists the targets as Pick ranks them, and the scores agree with that. If a
 // warm target is to be taken, the score is the share of the prompt that a target has
 // been sent before; else it is 1/(1+d) with d the requests, or if no load is known
-// the recorded prompts, beyond those of the first. Of equal ones, what ranks lower
-// than the first has a lower score. An empty prompt has score 0 everywhere.
+// the recorded prompts, beyond those of the first. Of equal ones, a rank below the
+// first has a lower score. An empty prompt has score 0 everywhere.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
 	dst []router.Candidate) []router.Candidate {
 	v := s.look(&p, targets, new(textcache.Targets))
@@ -59,9 +59,9 @@ func (s *Strategy) score(v *view, targets []router.Target, taken, i int) float64
 	return 1 / (1 + max(b.load-a.load, 0))
 }
 
-// order puts first what Pick chooses from, by rank; then what rule 2 leaves out, by
-// what it holds; then what is not Ready. Ties go by ID, so that Explain says the
-// same twice.
+// order puts the targets that Pick chooses from first, by rank; then those that
+// rule 2 excludes, by their cached part; then those that are not Ready. Ties are
+// ordered by ID, so that Explain is deterministic.
 func (s *Strategy) order(v *view, targets []router.Target, a, b int) int {
 	group := func(i int) int {
 		switch {

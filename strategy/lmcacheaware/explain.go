@@ -46,8 +46,8 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	return dst
 }
 
-// compare is below 0 if targets[a] is better than targets[b]. Where no load is
-// known, the heavier of two that are tied is drawn more often.
+// compare is below 0 if targets[a] is better than targets[b]. If no load is
+// known, the heavier of two tied ones is drawn more often.
 func (s *Strategy) compare(r *scratch, targets []router.Target, a, b int) int {
 	ta, tb := &targets[a], &targets[b]
 	ra, rb := ta.State == router.Ready, tb.State == router.Ready

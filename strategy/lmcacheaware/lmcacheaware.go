@@ -1,24 +1,24 @@
-// Package lmcacheaware sends each prompt to a target whose LMCache has room and
+// Package lmcacheaware sends each prompt to a target with free LMCache capacity
 // that is not too busy.
 //
 // # When occupancy misleads
 //
-// How full a cache is says nothing about what is in it. Free capacity tells where
-// a new prompt can be kept without driving out others; it does not tell where this
-// prompt is. So by occupancy alone
+// The occupancy of a cache says nothing about its content. With free capacity a
+// new prompt can be kept without evicting others, but it does not show which cache
+// has this prompt. So by occupancy alone
 //
 //   - the turns of a conversation follow the free capacity over the fleet, and
 //     each target that gets one prefills all of it;
 //   - a replica that was restarted has the emptiest cache and nothing to offer, and
 //     still draws traffic until it has filled up;
-//   - once all caches are full, as they are most of the time where they are useful,
-//     occupancy no longer tells them apart, and what is left is the least load.
+//   - once all caches are full, as useful ones usually are, occupancy no longer
+//     distinguishes them, and the least load decides.
 //
-// A cache that is full of this prompt is worth more than an empty one. Where
-// prompts share long leads, set Config.AffinityRequests, or use another strategy:
-// packages cacheaware, leastwork and precisecacheaware look at the prompt itself.
-// This one is for fleets whose LMCache is the bottleneck: long prompts that are not
-// repeated soon, and caches of different sizes.
+// A cache that is full of this prompt is worth more than an empty one. If prompts
+// share long leads, set Config.AffinityRequests, or use another strategy: packages
+// cacheaware, leastwork and precisecacheaware look at the prompt itself. This one
+// is for fleets with LMCache as the bottleneck: long prompts that are not repeated
+// soon, and caches of different sizes.
 package lmcacheaware
 
 import (
@@ -38,52 +38,52 @@ import (
 // Name is the strategy's name in configuration files.
 const Name = "lmcache_aware"
 
-// The reasons of this strategy beside those of package router. ReasonCapacity is
-// found in decisions: what LMCache says of at least one target was weighed beside
-// the load. The others are found in candidates that are not the one to take.
+// The reasons of this strategy in addition to those of package router. Decisions
+// have ReasonCapacity if the LMCache of at least one target was weighed with the
+// load. The others are those of candidates that are not taken.
 const (
 	ReasonCapacity    router.Reason = "cache_capacity"
-	ReasonFuller      router.Reason = "fuller_cache"      // its cache has less room
+	ReasonFuller      router.Reason = "fuller_cache"      // its cache has less free capacity
 	ReasonNeutral     router.Reason = "cache_unknown"     // nothing is known of its cache
 	ReasonUnavailable router.Reason = "cache_unavailable" // its cache cannot be used
 )
 
-// Source tells how full the targets' caches are. *lmcache.Poller is one.
+// Source reports the free capacity of the targets' caches. *lmcache.Poller is one.
 type Source interface {
-	// Free sets dst[i] to what is known of the cache of targets[i]: the share of
-	// it that is free, 0..1; less than 0 if it cannot be used; NaN where
-	// nothing is known. dst is as long as targets and is the Source's until it
-	// returns. It is safe for concurrent use, does not block, and neither changes
-	// nor keeps targets: a fleet may hold a lock around it.
+	// Free sets dst[i] to the free share of the cache of targets[i], 0..1; less
+	// than 0 if the cache cannot be used; NaN if nothing is known. dst is as long
+	// as targets and is the Source's until it returns. It is safe for concurrent
+	// use, does not block, and neither changes nor keeps targets: a fleet may
+	// hold a lock around it.
 	Free(targets []router.Target, dst []float64)
 }
 
 // Config is how the strategy works. The zero Config is the least load: it has no
 // Source.
 type Config struct {
-	// Source tells how full the caches are; nil: nothing is known of any.
+	// Source reports the free capacity of the caches; nil: nothing is known of any.
 	Source Source
 	// CapacityRequests is how many requests of load the difference between an empty
 	// cache and a full one is worth. 0 means 4, as many as package pipeline gives
 	// for a whole match.
 	CapacityRequests float64
-	// StateRequests is how many requests a target whose cache is available is worth
-	// more than a neutral one, even where its cache is full, and a neutral one more
-	// than one whose cache is not available. 0 means 16: enough that a lower one is
-	// taken only where the better ones are far busier, and little enough that the
-	// last replica whose poll works is not run over.
+	// StateRequests is how many requests a target with an available cache is worth
+	// more than a neutral one, even if its cache is full, and a neutral one more
+	// than one with an unavailable cache. 0 means 16: enough that a lower one is
+	// taken only if the better ones are far busier, and little enough that the last
+	// replica with a working poll is not overloaded.
 	StateRequests float64
 	// AffinityRequests is how many requests it is worth that a target has been sent
-	// the whole prompt before; a part of it counts in proportion. 0: what
-	// targets were sent is not looked at and not remembered.
+	// the whole prompt before; a part of it counts in proportion. 0: sent prompts
+	// are neither read nor recorded.
 	AffinityRequests float64
-	// MaxNodes and MaxBytes bound what is remembered of prompts, as in
-	// trie.Config: nodes of one target, and bytes of text for all. 0 means
-	// 1,000,000 and 512 MiB. Both must be 0 if AffinityRequests is.
+	// MaxNodes and MaxBytes bound the record of prompts, as in trie.Config:
+	// nodes of one target, and bytes of text for all. 0 means 1,000,000 and 512
+	// MiB. Both must be 0 if AffinityRequests is.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered of prompts, if it is shared or outlives a
-	// Strategy; nil: a new one within MaxNodes and MaxBytes, which must be 0
-	// otherwise. It must be nil if AffinityRequests is 0.
+	// Trie is the record of prompts, if it is shared or outlives a Strategy;
+	// nil: a new one within MaxNodes and MaxBytes, which must be 0 otherwise.
+	// It must be nil if AffinityRequests is 0.
 	Trie *trie.Trie
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
@@ -134,21 +134,21 @@ func (c *Config) open() (err error) {
 //	       load + CapacityRequests + 2 x StateRequests  it is not available
 //	cost -= AffinityRequests x Cached / Length
 //
-// where a load is (InFlight + Queued) / (Weight / the smallest Ready Weight), and
-// the mean of the known ones where it is unknown. So, with equal loads and
-// affinity off, available targets come before neutral ones and those before ones
-// that are not available; more free capacity comes before less. Of two available
-// targets whose caches differ by a share x, the busier one with the emptier cache
-// is preferred exactly while it has less than x times CapacityRequests more to do:
-// a load difference beyond CapacityRequests beats any difference of capacity, and
+// with a load of (InFlight + Queued) / (Weight / the smallest Ready Weight), and
+// the mean of the known ones if it is unknown. So, with equal loads and affinity
+// off, available targets come before neutral ones and those before ones that are
+// not available; more free capacity comes before less. Of two available targets
+// with caches that differ by a share x, the busier one with the emptier cache is
+// preferred exactly while it has less than x times CapacityRequests more to do: a
+// load difference beyond CapacityRequests beats any difference of capacity, and
 // any difference of capacity beats a small enough one of load.
 //
-// Among equal costs the target that holds most of the prompt is taken, where
-// affinity is on, and then a random one; where no load is known at all, it is
-// drawn by Weight. Where nothing is known of any cache, what is left is the least
-// load, and Decision.Reason says so.
+// Among equal costs the target that holds most of the prompt is taken, if
+// affinity is on, and then a random one; if no load is known at all, it is drawn
+// by Weight. If nothing is known of any cache, the least load decides, and
+// Decision.Reason reports it.
 //
-// A Strategy is safe for concurrent use. What Source says is asked once a Pick.
+// A Strategy is safe for concurrent use. It calls Source once a Pick.
 type Strategy struct {
 	cfg     Config
 	cache   *textcache.Cache // nil: affinity is off
@@ -177,8 +177,7 @@ func New(c Config) (*Strategy, error) {
 	return s, nil
 }
 
-// Stats returns the size of what is remembered of prompts, zero where affinity is
-// off.
+// Stats returns the size of the record of prompts, zero if affinity is off.
 func (s *Strategy) Stats() trie.Stats {
 	if s.cfg.Trie == nil {
 		return trie.Stats{}
@@ -186,8 +185,8 @@ func (s *Strategy) Stats() trie.Stats {
 	return s.cfg.Trie.Stats()
 }
 
-// Trie returns what is remembered of prompts, to be handed to the Strategy that
-// follows this one; nil if affinity is off.
+// Trie returns the record of prompts, for the Strategy that replaces this one;
+// nil if affinity is off.
 func (s *Strategy) Trie() *trie.Trie { return s.cfg.Trie }
 
 // scratch is the memory and the result of one look at the targets. What is per target goes by
@@ -234,7 +233,7 @@ func (s *Strategy) look(r *scratch, p *router.Prompt, targets []router.Target) b
 	return true
 }
 
-// state is what is known of a cache, the best first.
+// state is the known state of a cache, the best first.
 type state int
 
 const (
@@ -243,8 +242,8 @@ const (
 	unavailable
 )
 
-// state returns what is known of the cache of targets[i]. An infinity is no share
-// that a Source may tell; nor is it known, where it is not below 0, what it means.
+// state returns the known state of the cache of targets[i]. A Source may not
+// report an infinity, so a positive one counts as unknown.
 func (r *scratch) state(i int) state {
 	switch f := r.free[i]; {
 	case f < 0:
@@ -255,7 +254,7 @@ func (r *scratch) state(i int) state {
 	return neutral
 }
 
-// away returns what targets[i] costs for its cache: 0 for an empty one.
+// away returns the cost of targets[i] for its cache: 0 for an empty one.
 func (s *Strategy) away(r *scratch, i int) float64 {
 	c := r.state(i)
 	if c == available {
@@ -272,7 +271,7 @@ func (s *Strategy) cached(r *scratch, i int) int {
 	return r.found.Cached[i]
 }
 
-// share returns what targets[i] is worth for what it was sent, in requests.
+// share returns the worth of the prompts that targets[i] was sent, in requests.
 func (s *Strategy) share(r *scratch, i int) float64 {
 	if n := s.cached(r, i); n > 0 {
 		return s.cfg.AffinityRequests * (float64(n) / float64(r.length))
@@ -286,8 +285,8 @@ func (s *Strategy) cost(r *scratch, i int, t *router.Target) float64 {
 }
 
 // Pick chooses a target. It draws one random number a call if a target is Ready,
-// and allocates nothing; if affinity is on, the Memo alone, and the prompt's key
-// where its scope is not its Model or it has no Text.
+// and allocates nothing; if affinity is on, only the Memo, and the prompt's key if
+// its scope is not its Model or it has no Text.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	return s.PickPrepared(ctx, p, targets, nil)
 }
@@ -326,7 +325,7 @@ func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []ro
 	return d, nil
 }
 
-// put keeps r for a later call, without what it knows of this one.
+// put keeps r for a later call, without the data of this one.
 func (s *Strategy) put(r *scratch) {
 	r.key = textcache.Key{}
 	r.found.Release() // no target may have been Ready
@@ -379,8 +378,8 @@ func (r *scratch) reason() router.Reason {
 	return router.ReasonLeastLoad
 }
 
-// Record learns what the target was sent, and what of it came to nothing, where
-// affinity is on; otherwise it does nothing.
+// Record records the prompt that the target was sent, and removes it if the
+// request failed, if affinity is on; otherwise it does nothing.
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	if s.cache == nil {
 		return
@@ -389,15 +388,15 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	s.cache.Record(&d, m, &o)
 }
 
-// Forget forgets what the target was sent. How full its cache is, is the Source's
-// to know.
+// Forget drops the prompts that the target was sent. The Source knows the state
+// of its cache.
 func (s *Strategy) Forget(id string) {
 	if s.cache != nil {
 		s.cache.Forget(id)
 	}
 }
 
-// resize returns a slice of length n, s itself where it is large enough.
+// resize returns a slice of length n, s itself if it is large enough.
 func resize(s []float64, n int) []float64 {
 	if cap(s) < n {
 		return make([]float64, n)

@@ -18,60 +18,61 @@ import (
 // The values of Config.Fallback.
 const (
 	FallbackLeastLoad = "least_load" // the least loaded target
-	FallbackText      = "text"       // cache_aware's rules, by what was sent before
+	FallbackText      = "text"       // cache_aware's rules, by the prompts sent before
 )
 
 // Config is how the strategy works. The zero Config is the documented default;
 // without an Index all it does is its Fallback.
 type Config struct {
-	// Index knows what the targets hold. Whoever feeds it owns it, and several
-	// strategies may read one. nil: there is none, so each Pick is the Fallback's.
+	// Index has the blocks that the targets hold. The caller that feeds it owns
+	// it, and several strategies may read one. nil: there is none, so the Fallback
+	// makes each Pick.
 	Index *kvindex.Index
 	// Fallback decides for a prompt without Tokens, and for any prompt if no Ready
 	// target's stream can be trusted: FallbackLeastLoad, which "" means too, or
 	// FallbackText. If FallbackStrategy is set, it is that strategy's name in
 	// Reasons: up to 40 of the characters a to z, 0 to 9 and _; "" means "other".
 	Fallback string
-	// FallbackStrategy decides in place of Fallback; nil: Fallback does. It is told of
-	// every request, so that it knows what was sent when it has to decide: with its
-	// own Memo of those that it decided, and without a Memo of the others. Whoever
-	// sets it owns it. If it is no router.Explainer, its candidates have no scores.
+	// FallbackStrategy decides instead of Fallback; nil: Fallback does. It records
+	// every request, so that it knows the sent prompts when it has to decide: with its
+	// own Memo if it decided the request, without a Memo otherwise. The caller owns
+	// it. If it is no router.Explainer, its candidates have no scores.
 	FallbackStrategy router.Strategy
 	// WorthRequests and WorthShare say how many requests more than the least loaded
 	// target has a target that holds the whole prompt is worth waiting for: the
 	// greater of WorthRequests and WorthShare times the least load. A target that
 	// holds a part is worth that part of it. 0 means 8 and 1.
 	WorthRequests, WorthShare float64
-	// PrefillWeight is what a token that waits at a target for prefill
-	// (router.Load.Prefill) takes off beside one of the prompt that is not cached
-	// there. Without it long cold prompts gather where few short warm ones go, as
+	// PrefillWeight is the cost of a token that waits at a target for prefill
+	// (router.Load.Prefill), against one of the prompt that is not cached there.
+	// Without it long cold prompts gather at targets with few short warm ones, as
 	// both are one request. 0 means 0.5; negative: nothing.
 	PrefillWeight float64
-	// HeldShare is the share of the prompt, above 0 and up to 1, from which what a
-	// target holds counts beside its load. Less, such as the opening of a chat
-	// template that all prompts share, only breaks ties, after the number of
-	// recorded prompts, so that different prompts do not all follow the first to an
-	// idle fleet. 0 means 0.1.
+	// HeldShare is the share of the prompt, above 0 and up to 1, from which the
+	// part that a target holds counts in addition to its load. Less, such as the
+	// opening of a chat template that all prompts share, only breaks ties, after
+	// the number of recorded prompts, so that different prompts do not all follow
+	// the first to an idle fleet. 0 means 0.1.
 	HeldShare float64
-	// PresumeFor is how long the blocks of a prompt count as resident where it was
-	// sent, although no event says so yet; it ends before that when the request has
-	// ended and the engine's events have told of it, or 200 ms later. 0 means 2 s;
-	// negative: not at all. At most a minute. The 4,096 latest prompts, and 32 MiB of
-	// them, are presumed.
+	// PresumeFor is how long the blocks of a prompt count as resident at the target
+	// that it was sent to, before an event reports them. It ends earlier when the
+	// request has ended and the engine's events have reported it, or 200 ms after the
+	// end. 0 means 2 s; negative: not at all. At most a minute. The 4,096 latest
+	// prompts, and 32 MiB of them, are presumed.
 	PresumeFor time.Duration
-	// BlockSize is the size in tokens to whose multiples presumptions are rounded
-	// down until a target's own is known. 0 means 16.
+	// BlockSize is the block size in tokens, to a multiple of which presumptions
+	// are rounded down until a target's own is known. 0 means 16.
 	BlockSize int
-	// MaxNodes and MaxBytes bound what is remembered of what was sent, as in
+	// MaxNodes and MaxBytes bound the record of sent prompts, as in
 	// trie.Config. 0 means 1,000,000 nodes of one target and 512 MiB for all.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered of what was sent, if it is to be shared; nil: a
-	// new one within MaxNodes and MaxBytes, which must be 0 otherwise. A new one
-	// stays empty where nothing would read it: without an Index and FallbackText.
+	// Trie is the record of sent prompts, if it is to be shared; nil: a new one
+	// within MaxNodes and MaxBytes, which must be 0 otherwise. A new one stays
+	// empty if nothing would read it: without an Index and FallbackText.
 	Trie *trie.Trie
-	// Mismatch is told of a request of which an engine reported another number of
-	// cached tokens than its events had predicted, which is d.Cached; nil: nobody
-	// is. It is called by Record, must not block and must not call the Strategy.
+	// Mismatch is called by Record for a request with another number of cached
+	// tokens, as the engine reported, than its events had predicted (d.Cached);
+	// nil: no call. It must not block and must not call the Strategy.
 	Mismatch func(id string, predicted, reported int)
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
@@ -102,8 +103,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// open makes the Trie, unless there is one, and what looks at it and at the Index. It
-// returns a *router.ConfigError for each field that is not allowed, joined.
+// open makes the Trie, unless there is one, and the caches that read it and the
+// Index. It returns a *router.ConfigError for each field that is not allowed, joined.
 func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err error) {
 	bad := configerr.List{Package: "precisecacheaware"}
 	if c.FallbackStrategy == nil {

@@ -11,9 +11,8 @@ import (
 
 // Explain lists the targets as Pick ranks them. With v for the difference that
 // Strategy documents, the score is (1+v)/2 from 0 on and 1/(2-2v) below: 1/2 for the
-// least loaded target that holds nothing, 1 for one that holds all. Of equal ones,
-// what ranks lower has a lower score. If the fallback decides, the list is the
-// fallback's.
+// least loaded target that holds nothing, 1 for one that holds all. Of equal ones, a
+// lower rank has a lower score. If the fallback decides, the list is the fallback's.
 func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target,
 	dst []router.Candidate) []router.Candidate {
 	v, exact := s.look(&p, targets, new(scratch))
@@ -72,7 +71,7 @@ func (s *Strategy) passedOver(v *view, targets []router.Target, taken, i int) ro
 	a, b := s.rank(v, targets, taken), s.rank(v, targets, i)
 	switch {
 	case a.cost != b.cost && v.waits(&targets[i]) <= v.waits(&targets[taken]):
-		// Not by its load, so by what it holds, or counts as holding.
+		// Not by its load, so by its cached part, known or estimated.
 		if v.untrusted(i) {
 			return ReasonNeutral
 		}

@@ -14,7 +14,7 @@ import (
 // fallback is the strategy that decides if no stream can be trusted or there are no token ids.
 type fallback struct {
 	router.Strategy
-	own      bool // the caller's, which remembers what was sent by itself
+	own      bool // the caller's, which records sent prompts itself
 	inserts  bool // it records its decisions in the trie of Config
 	noTokens router.Reason
 	distrust router.Reason
@@ -48,7 +48,8 @@ func (f *fallback) reason(p *router.Prompt) router.Reason {
 	return f.noTokens
 }
 
-// byFallback is what Prepare returns if the fallback will decide: the result of its own Prepare.
+// byFallback is the result of Prepare if the fallback will decide: that of the
+// fallback's own Prepare.
 type byFallback struct{ prepared any }
 
 func (f *fallback) prepare(ctx context.Context, p router.Prompt) any {
@@ -92,13 +93,14 @@ func (f *fallback) explain(ctx context.Context, p router.Prompt, targets []route
 	return dst
 }
 
-// record hands on what became of d. m is nil for a decision made by hand, and stage is what o means to m.
+// record passes on the outcome of d. m is nil for a decision made by hand, and stage is
+// the stage of o that counts for m.
 func (f *fallback) record(d router.Decision, m *memo, stage router.Stage, o router.Outcome) {
 	switch {
 	case m != nil && m.byFallback:
 		d.Memo = m.fallback
 		f.Record(d, o)
-	case f.own && (m == nil || stage != 0): // of its own it would count what repeats
+	case f.own && (m == nil || stage != 0): // with its own it would count repeated stages
 		d.Memo = nil
 		f.Record(d, o)
 	}

@@ -23,10 +23,10 @@ type view struct {
 	key     textcache.Key
 	size    int     // of the whole prompt
 	best    int     // the most that a Ready target is known to hold
-	mean    float64 // of what the trusted Ready ones hold, if the others count at it
+	mean    float64 // the mean of the trusted Ready ones, if the others count at it
 	neutral bool    // they do: there is no text
 	worth   float64 // of the whole prompt, in requests
-	token   float64 // what a token that waits for prefill takes off, in prompts
+	token   float64 // the cost of a token that waits for prefill, in prompts
 	waiting float64 // the fewest that wait at a Ready target, for each unit of Weight
 }
 
@@ -91,7 +91,7 @@ func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
 	if share < s.cfg.HeldShare {
 		share = 0
 	}
-	// Rounded, so that what differs by a float's last bits is a tie.
+	// Rounded, so that a difference in a float's last bits is a tie.
 	r.cost = math.Round((v.waits(&targets[i])-share)*costStep) / costStep
 	return r
 }
@@ -102,7 +102,7 @@ func (r *rank) compare(o *rank) int {
 		cmp.Compare(r.warmed, o.warmed), cmp.Compare(r.cached, o.cached))
 }
 
-// waits returns what t's load takes off, in shares of the prompt.
+// waits returns the cost of t's load, in shares of the prompt.
 func (v *view) waits(t *router.Target) float64 {
 	w := max(v.Load(t)-v.Least, 0) / v.worth
 	if t.Load.Known {

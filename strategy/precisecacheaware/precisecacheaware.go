@@ -1,6 +1,6 @@
 // Package precisecacheaware sends each prompt to the target that holds the
-// greatest leading part of its blocks, as the engines' own events say, less what
-// the target has to do.
+// greatest leading part of its blocks, by the engines' own events, less the
+// target's load.
 //
 // It needs Prompt.Tokens, and an index that somebody feeds with the engines'
 // events (packages kvindex and kvindex/zmqsub).
@@ -43,34 +43,33 @@ const (
 //
 //	(cached - PrefillWeight x waiting) / length - (load - least) / worth
 //
-// with cached what the target holds of the prompt's length tokens, load its
-// (InFlight + Queued) / (Weight / the smallest Ready Weight), least the least load
-// of a Ready target, and worth the greater of WorthRequests and WorthShare x least;
-// waiting is its Prefill / Weight beyond the least one of a Ready target.
-// A load that is unknown counts at the mean of the others. So whatever a target
-// holds, it is left when it has more than worth requests beyond the least.
+// with cached the number of the prompt's length tokens that the target holds, load
+// its (InFlight + Queued) / (Weight / the smallest Ready Weight), least the least
+// load of a Ready target, and worth the greater of WorthRequests and WorthShare x
+// least; waiting is its Prefill / Weight beyond the least one of a Ready target.
+// An unknown load counts at the mean of the others. So a target with any cached
+// part is left when it has more than worth requests beyond the least.
 //
-// What counts as cached:
+// Cached counts as:
 //
-//   - where the target's stream can be trusted, what the Index says: whole blocks,
-//     at most all tokens but the last. A share less than HeldShare counts as
-//     nothing here.
-//   - for the time of PresumeFor, what was sent there, if that is more.
-//   - where its stream cannot be trusted and the prompt has Text too, the share of
-//     the text that it was sent before, as cache_aware has it.
-//   - where it cannot be and there is no Text, the mean of what the trusted Ready
-//     ones hold: it neither wins nor loses by its cache. The Decision and Explain
-//     say that it holds nothing, as that is all that is known.
+//   - if the target's stream can be trusted, the number of the Index: whole
+//     blocks, at most all tokens but the last. A share less than HeldShare counts
+//     as nothing here.
+//   - for the time of PresumeFor, the prompt sent there, if that is more.
+//   - if its stream cannot be trusted and the prompt has Text too, the share of
+//     the text that it was sent before, as in cache_aware.
+//   - if it cannot be and there is no Text, the mean of the trusted Ready ones:
+//     it neither wins nor loses by its cache. The Decision and Explain report 0
+//     cached tokens for it, because none are known.
 //
-// Equal targets are told apart by what they are known to hold, where that is at
-// least HeldShare; then by the fewest recorded prompts; then by anything they hold;
-// then by a draw.
+// Ties are decided by the known cached part, if it is at least HeldShare; then by
+// the fewest recorded prompts; then by any cached part; then by a draw.
 //
-// A prompt without Tokens, and any where no Ready target's stream can be trusted,
-// is left to the fallback; Reason names it.
+// The fallback decides for a prompt without Tokens, and for any if no Ready
+// target's stream can be trusted; Reason names it.
 //
-// A prompt is recorded when it is sent, and taken back if the request fails
-// before its first token. A Strategy is safe for concurrent use.
+// A prompt is recorded when it is sent, and removed if the request fails before
+// its first token. A Strategy is safe for concurrent use.
 type Strategy struct {
 	cfg      Config
 	cache    *textcache.Cache
@@ -107,19 +106,19 @@ func New(c Config) (*Strategy, error) {
 	return s, nil
 }
 
-// Stats is what is remembered and how right the Index was.
+// Stats is the size of the record and the accuracy of the Index.
 type Stats struct {
-	trie.Stats     // of what was sent
+	trie.Stats     // of sent prompts
 	Presumed   int // prompts that are presumed resident
-	// Judged is the number of finished requests whose target was trusted and of
-	// whose cached tokens the engine told; Mismatched how many of them differ from
-	// what was predicted, and MismatchedPresumed how many of those rest on a
-	// presumption. As an engine that reports no cached tokens looks like one that
-	// had none, a 0 is believed once any engine reported more.
+	// Judged is the number of finished requests at a trusted target for which the
+	// engine reported the cached tokens. Mismatched is how many of them differ
+	// from the prediction, and MismatchedPresumed how many of those rest on a
+	// presumption. An engine that reports no cached tokens looks like one that had
+	// none, so a 0 counts only once any engine reported more.
 	Judged, Mismatched, MismatchedPresumed int64
 }
 
-// Stats returns the size of what is remembered, and the mismatches so far.
+// Stats returns the size of the record, and the mismatches so far.
 func (s *Strategy) Stats() Stats {
 	return Stats{
 		Stats: s.cfg.Trie.Stats(), Presumed: s.tokens.Presumed(),
@@ -128,8 +127,8 @@ func (s *Strategy) Stats() Stats {
 }
 
 // Pick chooses a target. It draws one random number a call if a target is Ready. It
-// allocates the Memo alone, but for prompts with a scope that is not their Model and
-// for those without Text, whose key in the trie is made each time.
+// allocates only the Memo, and the key in the trie for prompts with a scope that is
+// not their Model and for those without Text.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	return s.PickPrepared(ctx, p, targets, nil)
 }
@@ -198,7 +197,7 @@ func (s *Strategy) best(v *view, targets []router.Target, seed uint64) int {
 	return tie.Best()
 }
 
-// memo is what a Decision carries from Pick to Record.
+// memo is the data that a Decision carries from Pick to Record.
 type memo struct {
 	router.Progress
 	text       textcache.Memo
@@ -206,17 +205,17 @@ type memo struct {
 	fallback   any  // the fallback's own Memo
 	byFallback bool // the fallback decided
 	exact      bool // Cached is the Index's word
-	presumed   bool // or what is presumed beyond it
+	presumed   bool // or the part presumed beyond it
 }
 
-// learnsOf reports whether Record is to tell the trie of a decision with this memo.
+// learnsOf reports whether Record passes a decision with this memo to the trie.
 func (s *Strategy) learnsOf(m *memo) bool {
 	return s.learns && !(m.byFallback && s.fallback.inserts)
 }
 
-// Record learns what the target was sent, presumes it resident there for a while,
-// and takes back what came to nothing; for decisions made by hand the presumption
-// just ends with its time.
+// Record records the prompt that the target was sent, presumes it resident there
+// for a while, and removes it if the request failed. For decisions made by hand
+// the presumption ends only with its time.
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	m, _ := d.Memo.(*memo)
 	if m == nil {
@@ -248,7 +247,7 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	}
 }
 
-// judge compares what was predicted with what the engine reported.
+// judge compares the prediction with the engine's report.
 func (s *Strategy) judge(d *router.Decision, m *memo, o *router.Outcome) {
 	if o.CachedTokens > 0 {
 		s.reports.Store(true)
@@ -269,10 +268,10 @@ func (s *Strategy) judge(d *router.Decision, m *memo, o *router.Outcome) {
 	}
 }
 
-// Forget forgets what the target was sent and what is presumed of it. The Index is
-// left alone: its own stream tells it of restarts, several strategies may read
-// it, and what has been learned since a restart would go too. Whoever knows better
-// calls Index.Reset or Index.Forget.
+// Forget drops the prompts that the target was sent and its presumptions. It does
+// not change the Index: its own stream reports restarts, several strategies may
+// read it, and the blocks learned since a restart would be lost. A caller that
+// knows better calls Index.Reset or Index.Forget.
 func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
 	s.tokens.Forget(id)
