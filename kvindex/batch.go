@@ -15,8 +15,8 @@ type Batch struct {
 	Rank int
 	// Events are in the order in which they happened.
 	Events []Event
-	// UnknownEvents and UnknownKeys count events and keys that were skipped because
-	// this package does not know them. UnknownTokens counts events whose tokens could not be
+	// UnknownEvents and UnknownKeys count events and keys that were skipped because this
+	// package does not know them. UnknownTokens counts events with tokens that could not be
 	// read as such; they are kept without them.
 	UnknownEvents, UnknownKeys, UnknownTokens int
 
@@ -80,12 +80,12 @@ type Event struct {
 	Pairs bool
 	// HasParent says whether the blocks follow Parent; else they begin a prompt.
 	HasParent bool
-	// Group is the cache group, -1 where the engine did not say.
+	// Group is the cache group, -1 if the engine did not report it.
 	Group int32
-	// Window is the sliding window in tokens, 0 where the engine did not say.
+	// Window is the sliding window in tokens, 0 if the engine did not report it.
 	Window int32
-	// BlockSize is the number of tokens of a block, 0 where the engine did not
-	// say.
+	// BlockSize is the number of tokens of a block, 0 if the engine did not
+	// report it.
 	BlockSize int32
 
 	Parent, ParentSum uint64

@@ -168,7 +168,7 @@ func BenchmarkMatch(b *testing.B) {
 }
 
 // churn removes and stores the fleet's blocks, event after event, until it is
-// told to stop, and returns how many it stored.
+// stopped, and returns how many it stored.
 func (f *fleet) churn(tb testing.TB, x *Index, stop *atomic.Bool) int {
 	b := Batch{Events: make([]Event, 2)}
 	seq := make([]uint64, len(f.ids))

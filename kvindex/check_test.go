@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// check holds an index to what must be true of its parts at any time between
-// calls.
+// check tests the invariants of an index's parts at any time between calls.
 func check(t testing.TB, x *Index) {
 	t.Helper()
 	x.mu.Lock()
@@ -140,7 +139,7 @@ func (c *checker) target(tg *target) {
 			if f == nil {
 				t.Errorf("hold %d: hash %x is not found", i, hash)
 			} else if fh, fs := f.nameOf(at); (f != h || at != bit) && (fh != hash || fs != 0 && sum != 0) {
-				// An integer and bytes that end alike may stand beside one another.
+				// An integer and bytes with the same end may be next to each other.
 				t.Errorf("hold %d: hash %x sum %x is found elsewhere, %x sum %x", i, hash, sum, fh, fs)
 			}
 			if h.multi>>bit&1 != 0 && tg.copies[refOf(h, bit)] == 0 {

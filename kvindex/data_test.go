@@ -118,7 +118,7 @@ type request struct {
 }
 
 // rank is the data-parallel rank that served the request: the one that was asked
-// for, or the one whose sequence moved on.
+// for, or the one with the next sequence.
 func (q *request) rank() string {
 	for k, v := range q.Header {
 		if strings.EqualFold(k, "X-data-parallel-rank") {
@@ -168,7 +168,7 @@ func recorded(t *testing.T, name string, test func(t *testing.T, path string, fu
 	t.Run("full", func(t *testing.T) { test(t, shareddata.Path(t, name), true) })
 }
 
-// vllmRecordings counts the requests whose cached tokens the events that had come
+// vllmRecordings counts the requests with cached tokens that the received events
 // by then foretell.
 func vllmRecordings(t *testing.T, dir string, want map[string][2]int) {
 	files, err := filepath.Glob(filepath.Join(dir, "v*", "*.events.jsonl"))

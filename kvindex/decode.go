@@ -30,7 +30,7 @@ func Decode(payload []byte) (Batch, error) {
 	return b, err
 }
 
-// Decode is the function of the same name into b, whose memory it uses again.
+// Decode is the function of the same name into b. It reuses the memory of b.
 func (b *Batch) Decode(payload []byte) error {
 	*b = Batch{Rank: -1, Events: b.Events[:0], words: b.words[:0], tokens: b.tokens[:0]}
 	if len(payload) > maxPayload {

@@ -362,7 +362,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func TestEventSize(t *testing.T) {
-	// The bound on what Decode allocates rests on it: the shortest event is 13
+	// The bound of Decode's allocations depends on it: the shortest event is 13
 	// bytes long.
 	if n := reflect.TypeFor[Event]().Size(); n > 13*18 {
 		t.Errorf("an Event takes %d bytes", n)

@@ -7,7 +7,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// finish checks what an event says as a whole, and adds it to the batch.
+// finish checks an event as a whole, and adds it to the batch.
 func (d *decoder) finish(f *fields) {
 	if d.err != nil {
 		return

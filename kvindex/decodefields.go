@@ -7,15 +7,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// fields is what an event says before it can be understood: which keys come
-// first is not certain.
+// fields has an event's raw fields: they are interpreted at its end, because
+// the order of keys is not certain.
 type fields struct {
 	Event
 	hashes  bool // a list of them was there
 	loraID  int64
 	hasID   bool
-	extra   int // where the extra keys begin, 0 for nowhere
-	objects int // where a list of each block's multimodal objects begins
+	extra   int // the start of the extra keys, 0 for none
+	objects int // the start of a list of each block's multimodal objects
 	remote  bool
 }
 

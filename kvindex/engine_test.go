@@ -161,7 +161,7 @@ func (e *engine) fullGroup() int32 {
 	return e.group
 }
 
-// serve runs a request whose text ends up as long as p is, in steps of a few
+// serve runs a request with a text that becomes as long as p, in steps of a few
 // blocks, as chunked prefill and decoding do.
 func (e *engine) serve(p router.Prompt) {
 	chain := e.chain(p, len(p.Tokens))

@@ -12,10 +12,10 @@ import (
 //
 // The fingerprint is a sum of 128-bit products of the tokens' 64-bit words, each
 // with a secret of its own mixed in by xor, as in the NH and wyhash families,
-// folded to 64 bits. The
-// secrets are drawn for each Index: two blocks share a fingerprint with a chance
-// of about 2^-64, and whoever chooses the tokens cannot know which do. If two
-// did, a prompt would be believed cached that is not.
+// folded to 64 bits. The secrets are drawn for each Index: two blocks share a
+// fingerprint with a chance of about 2^-64, and a client that chooses the tokens
+// cannot know which do. If two did, a prompt would be believed cached that is
+// not.
 type secrets struct {
 	word  [8]uint64
 	salt  [4]uint64
@@ -142,7 +142,7 @@ func (s shape) size() int { return int(s >> 1) }
 // of its last pair.
 func (s shape) extra() int { return int(s & 1) }
 
-// root is the key of all prompts of one scope whose blocks are of one shape.
+// root is the key of all prompts of one scope with blocks of one shape.
 func (s *secrets) root(sh shape, adapter, salt string) uint64 {
 	h := fold(uint64(sh)^s.first, s.salt[3])
 	if adapter == "" && salt == "" {

@@ -2,8 +2,8 @@ package kvindex
 
 // handles finds a target's block by the engine's hash of it. It is a hash table
 // with open addressing and linear probing of 8 bytes a cell: a tag of 32 bits,
-// which also says where the cell belongs, above a reference to a hold and a bit.
-// The hash itself stands in the hold. Any size will do, so it grows by half.
+// which also gives the cell's place, above a reference to a hold and a bit. The
+// hash itself is in the hold. Any size will do, so it grows by half.
 //
 // The tag is keyed: an engine that chooses hashes cannot make them fall into one cell.
 type handles struct {

@@ -20,7 +20,7 @@ type hold struct {
 	next   *hold // neighbours in the list of main holds that have none below
 	prev   *hold
 	list   *holdList // nil: none
-	from   *hold     // where intact ends: nil above the uppermost
+	from   *hold     // the end of intact: nil above the uppermost
 
 	used   uint64 // the target's clock when it was stored to last
 	placed uint64 // used of the place in the list
@@ -33,7 +33,7 @@ type hold struct {
 	sums   []uint64 // of hashes that are bytes; nil if none is
 	number uint32
 	place  uint32 // in the node's array of holders
-	kids   int32  // main holds whose up is this one
+	kids   int32  // main holds that have this one as up
 	aux    atomic.Pointer[aux]
 }
 

@@ -74,7 +74,7 @@ func ExampleIndex_Target() {
 	fmt.Println(ok, t.Trusted, t.Last, t.BlockSize, t.Blocks, t.Gaps)
 	s := x.Stats()
 	fmt.Println(s.Targets, s.Trusted, s.Blocks)
-	x.Forget("vllm-1") // it is gone for good
+	x.Forget("vllm-1") // it left permanently
 	_, ok = x.Target("vllm-1")
 	fmt.Println(ok)
 	// Output:

@@ -10,8 +10,8 @@
 // anything, and the names that two targets or two models give blocks never mix.
 // Token ids have to come from the engine's own tokenizer and chat template.
 //
-// Match takes no lock and never waits for Apply. For a target whose stream cannot be
-// trusted it returns -1, for one that holds no block 0.
+// Match takes no lock and never waits for Apply. For a target without a trusted
+// stream it returns -1, for one that holds no block 0.
 package kvindex
 
 import (
@@ -117,8 +117,8 @@ func (c Config) validate() error {
 	return bad.Err()
 }
 
-// New returns an empty Index. Each field of cfg whose value is not allowed is a
-// *router.ConfigError in the error.
+// New returns an empty Index. The error has a *router.ConfigError for each
+// field of cfg with a value that is not allowed.
 func New(cfg Config) (*Index, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -237,9 +237,9 @@ func (x *Index) event(t *target, e *Event) {
 	}
 }
 
-// Reset forgets the blocks of a target whose cache is gone or unknown. Any seq may
-// follow. It is trusted again when one batch, even an
-// empty one, has been applied. A target that is not known stays so.
+// Reset forgets the blocks of a target with a cache that is lost or unknown. Any
+// seq may follow. It is trusted again when one batch, even an empty one, has been
+// applied. A target that is not known stays so.
 func (x *Index) Reset(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -271,7 +271,7 @@ func (x *Index) Suspend(id string, out bool) {
 	}
 }
 
-// Forget removes a target that is gone for good, with all that is known of it.
+// Forget removes a target that left permanently, with all its data.
 func (x *Index) Forget(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -67,7 +67,7 @@ func (x *Index) match(p router.Prompt, r *resolution, cached []int) {
 	}
 }
 
-// walk is one descent for all targets whose blocks have one shape.
+// walk is one descent for all targets with blocks of one shape.
 type walk struct {
 	x      *Index
 	r      *resolution
@@ -219,7 +219,7 @@ func (s *pathSet) find(x *Index, r *resolution, sh shape, p router.Prompt) {
 	}
 }
 
-// words returns what f says of a slot's hold on each node of the path, by
+// words returns the result of f for a slot's hold on each node of the path, by
 // multiples of span.
 func words(path []*node, slot uint32, f func(h *holder) uint64) []uint64 {
 	var out []uint64
@@ -239,8 +239,8 @@ func words(path []*node, slot uint32, f func(h *holder) uint64) []uint64 {
 	return out
 }
 
-// reach returns the longest prefix of at most n blocks before whose end each
-// layer holds its window.
+// reach returns the longest prefix of at most n blocks with each layer's window
+// held before its end.
 func (s *windows) reach(path []*node, slot uint32, n int) int {
 	for again := true; again; {
 		again = false
@@ -259,8 +259,8 @@ func (s *windows) reach(path []*node, slot uint32, n int) int {
 	return n
 }
 
-// lastHole returns the last of the first n blocks whose bit is not set, -1 if all
-// are.
+// lastHole returns the last of the first n blocks without its bit set, -1 if all
+// are set.
 func lastHole(words []uint64, n int) int {
 	for i := (n - 1) / span; i >= 0; i-- {
 		w := uint64(0)

@@ -8,8 +8,8 @@ import (
 
 // The reader below is our own. The tokens of a batch are most of its bytes: read
 // in one loop over the slice they cost about 2 ns each, and 4.5 ns by calls of
-// github.com/tinylib/msgp, the fastest library that was tried. What else there is
-// to read is little, and every value is sniffed anyway.
+// github.com/tinylib/msgp, the fastest library that was tried. The rest is
+// little, and every value is inspected anyway.
 
 var errShort = errors.New("ends inside a value")
 var errKind = errors.New("a value of an unexpected kind")

@@ -63,7 +63,7 @@ func (n *node) leaf() bool {
 	return n.kid.Load() == nil
 }
 
-// child returns the child whose first block, or whose root, has this key.
+// child returns the child with this key of its first block, or of its root.
 func (n *node) child(key uint64) *node {
 	if t := n.kids.Load(); t != nil {
 		return t.find(key)
@@ -74,7 +74,7 @@ func (n *node) child(key uint64) *node {
 	return nil
 }
 
-// append adds a block to a leaf whose span has a place for it.
+// append adds a block to a leaf with a free place in its span.
 func (n *node) append(key uint64, more uint32) {
 	k := n.n.Load()
 	if k == n.capacity {
@@ -152,7 +152,7 @@ func (n *node) each(f func(*node)) {
 type kidTable struct {
 	cells []kidCell
 	live  int // children
-	taken int // cells, with those whose child is gone
+	taken int // cells, with those of removed children
 }
 
 type kidCell struct {

@@ -2,8 +2,8 @@ package kvindex
 
 import "slices"
 
-// orphans are the blocks of one target whose place is not known, because the
-// block before them is not. They count for nothing until it is.
+// orphans are the blocks of one target with an unknown place, because the block
+// before them is unknown. They count for nothing until it is.
 type orphans struct {
 	by     map[uint64][]*orphan // by the hash of the block before
 	queue  []*orphan            // the oldest first

@@ -180,7 +180,7 @@ func TestCopiesThatAreTold(t *testing.T) {
 	g.holds("ab", 2)
 	g.apply("a", left(0))
 	g.holds("ab", 1)
-	// A block that had been there and is told of again is no new copy.
+	// A block that had been there and is reported again is no new copy.
 	g = newRig(t, Config{})
 	again := put("ab", 2).with(func(e *Event) { e.Reused = true })
 	g.apply("a", put("ab", 2), again, again, drop("ab"))
@@ -286,7 +286,7 @@ func TestSeveralHashesOfOneBlock(t *testing.T) {
 	g.holds("abc", 3)
 	g.holds("abX", 3)
 	g.apply("a", Event{Kind: Removed, Group: -1, Hashes: []uint64{3, 5}})
-	g.holds("abc", 2) // healed by what was stored below it
+	g.holds("abc", 2) // healed by the blocks stored below it
 	g.apply("a", drop("abX", "ab"))
 	g.holds("abc", 1)
 	for i := range uint64(3 * maxChain) { // more than are kept

@@ -130,7 +130,7 @@ func TestGroups(t *testing.T) {
 	g.apply("a", group(put("ab", 2), 0, SpecSliding, 8))
 	g.holds("abcdef", 2)
 
-	// Without kinds, the first group whose tokens and hashes agree.
+	// Without kinds, the first group with tokens and hashes that agree.
 	g = newRig(t, Config{})
 	g.apply("a", group(sparse, 0, SpecNone, 0), group(put("abc", 3), 2, SpecNone, 0))
 	g.holds("abc", 3)

@@ -93,8 +93,8 @@ func (t *target) dismiss(a *hold) {
 	t.free = append(t.free, a.number)
 }
 
-// raise moves what h knows above the node lower to u, which knows nothing yet, and
-// makes h a hold of lower.
+// raise moves the part of h above the node lower to u, which is empty, and makes h
+// a hold of lower.
 func (h *hold) raise(u *hold, lower *node) {
 	t := h.target
 	k := int(lower.start - h.node.start)

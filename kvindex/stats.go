@@ -12,9 +12,9 @@ type Counters struct {
 	Adopted         uint64 // orphans that found their place
 	OrphansDropped  uint64 // orphans that never will
 	Unplaced        uint64 // blocks that came without tokens and are not known
-	UnknownRemoved  uint64 // blocks whose removal names nothing that is known
+	UnknownRemoved  uint64 // removals of unknown blocks
 	Healed          uint64 // blocks that had seemed gone and were named as a parent
-	Moved           uint64 // blocks whose hash the engine gave to another block
+	Moved           uint64 // blocks with a hash that the engine gave to another block
 	Evicted         uint64 // blocks that went because of MaxBlocks
 	Partial         uint64 // stores of parts of blocks
 	Reshaped        uint64 // times that the size of the blocks, or the group that decides, changed
@@ -57,7 +57,7 @@ func (c *Counters) add(d Counters) {
 // Stats is the size of an Index and its Counters.
 type Stats struct {
 	Targets int // known ones
-	Trusted int // of them, whose stream can be trusted now
+	Trusted int // those with a stream that can be trusted now
 	Blocks  int // resident, each once for each target that holds it
 	Orphans int // blocks
 	Nodes   int // runs of blocks, which targets share

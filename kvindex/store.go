@@ -76,7 +76,7 @@ func (x *Index) place(t *target, e *Event, resident bool) {
 }
 
 // reshape makes the blocks of t have a shape; false means that n blocks of this
-// shape say nothing about a target whose blocks have another one.
+// shape say nothing about a target with blocks of another one.
 func (x *Index) reshape(t *target, sh shape, n int) bool {
 	if t.shape == sh {
 		t.odd = 0
@@ -124,8 +124,8 @@ type store struct {
 	live         []bool // for each block instead of resident, if not nil
 }
 
-// extend puts the run below the first d blocks of a path that ends in n, where t
-// has the main hold h; n may be a root, without h.
+// extend puts the run below the first d blocks of a path that ends in n, with h
+// as t's main hold there; n may be a root, without h.
 func (x *Index) extend(s *store, n *node, h *hold, d uint32) {
 	x.touched ^= s.t.handles.warm(s.hashes)
 	for i, key := range s.keys {
@@ -289,8 +289,8 @@ func (t *target) touch(h *hold) {
 // path that is longer is healed by the events that follow on it.
 const healSteps = 128
 
-// heal makes resident what must be if a block was named as a parent: an engine
-// that stores a block holds all before it.
+// heal makes the blocks resident that must be if a block was named as a parent:
+// an engine that stores a block holds all before it.
 func (x *Index) heal(a *hold, bit uint32) {
 	h := a.main()
 	t := h.target
@@ -344,7 +344,7 @@ func (t *target) hole(h *hold, bit uint32) {
 	}
 }
 
-// unplaced counts copies of those of an event's blocks whose place is known.
+// unplaced counts copies of those of an event's blocks that have a known place.
 func (x *Index) unplaced(t *target, e *Event) {
 	s := store{t: t, again: e.Reused}
 	for i, hash := range e.Hashes {

@@ -12,7 +12,7 @@ type target struct {
 	last      uint64
 	begun     bool          // last is one of this life
 	life      uint64        // grows when all that is known is forgotten
-	applied   atomic.Uint64 // the last message all of whose events are applied
+	applied   atomic.Uint64 // the last message with all its events applied
 	any       atomic.Bool   // applied is one of this life
 	missing   bool          // messages up to until have not all been applied
 	until     uint64
@@ -20,7 +20,7 @@ type target struct {
 
 	shape   shape   // of the blocks; 0 until one is known
 	odd     int     // stores of smaller blocks since one of this shape
-	primary int32   // the group whose blocks stand in the tree
+	primary int32   // the group with its blocks in the tree
 	full    bool    // and that it is one of full attention is certain
 	layers  []layer // kept apart from the tree
 	host    int     // the layer of the host's memory, -1 for none
@@ -340,7 +340,7 @@ type fading struct {
 	first  int
 }
 
-// maxFaded bounds the blocks whose place is kept though they are gone.
+// maxFaded bounds the removed blocks with a place that is kept.
 const maxFaded = 1024
 
 func (f *fading) len() int { return len(f.hashes) - f.first }

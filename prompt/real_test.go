@@ -51,7 +51,7 @@ func marshal(t testing.TB, v any) []byte {
 }
 
 // TestTauBench replays recorded agent runs: each assistant message is the reply
-// to what comes before it. Every request's text, and with the reply's text too,
+// to the turns before it. Every request's text, and with the reply's text too,
 // begins the next request's.
 func TestTauBench(t *testing.T) {
 	requests, shared, total := 0, 0, 0

@@ -40,9 +40,9 @@ func Sort(cs []router.Candidate, compare func(a, b *router.Candidate) int) {
 	})
 }
 
-// Sharpen lowers the scores of Ready candidates that are as high as the first one's, unless their reason is
-// router.ReasonTied, so that whoever goes by scores takes a target that Pick would. cs is sorted, and no score is above
-// that of a candidate before it.
+// Sharpen lowers the scores of Ready candidates that are as high as the first one's, unless their
+// reason is router.ReasonTied, so that a caller that goes by scores takes a target that Pick would.
+// cs is sorted, and no score is above that of a candidate before it.
 func Sharpen(cs []router.Candidate) {
 	if len(cs) == 0 || cs[0].Target.State != router.Ready {
 		return

@@ -26,7 +26,8 @@ func words(r *rand.Rand, n int) string {
 }
 
 // idleFleet sends chats to replicas with unbounded caches: users of them at once, each chat of some
-// turns. It returns the first turns of each replica and the share of all text that was cached where it went.
+// turns. It returns the first turns of each replica and the share of all text that was cached at
+// its target.
 func idleFleet(t *testing.T, s router.Strategy, replicas, chats, turns, users int,
 	system string) (first []int, cached float64) {
 	t.Helper()

@@ -42,8 +42,8 @@ func TestSharpen(t *testing.T) {
 	}
 }
 
-// TestGreatestScoreIsTaken: whoever goes by the scores of Explain takes a target that Pick might,
-// whatever is cached where and however busy it is.
+// TestGreatestScoreIsTaken: a caller that goes by the scores of Explain takes a target that Pick
+// might, whatever is cached where and however busy it is.
 func TestGreatestScoreIsTaken(t *testing.T) {
 	for _, c := range recorded {
 		for seed := range uint64(8) {

@@ -84,7 +84,7 @@ func TestOverloaded(t *testing.T) {
 }
 
 // The mean of loads that no float holds exactly is the same in every order, and
-// is that load where all are equal.
+// is that load if all are equal.
 func TestMeanIgnoresOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

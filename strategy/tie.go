@@ -5,10 +5,10 @@ import (
 	"github.com/warmroute/router/internal/rendezvous"
 )
 
-// Tie keeps the best of the candidates that it is shown one by one. Each of several that are equally good is kept under
-// an equal share of the seeds, the same one in whatever order they come. IDs are hashed only if
-// there is a tie. Set Seed and nothing else: to a random number, or, to choose alike in every
-// process, to a hash of what is to be placed.
+// Tie keeps the best of the candidates that it is shown one by one. Each of several that are
+// equally good is kept under an equal share of the seeds, the same one in whatever order they come.
+// IDs are hashed only if there is a tie. Set Seed and nothing else: to a random number, or, to
+// choose alike in every process, to a hash of the key to place.
 type Tie struct {
 	Seed uint64
 

@@ -6,8 +6,8 @@ import (
 	"github.com/warmroute/router/trie"
 )
 
-// Two replicas were sent conversations that begin alike. One descent tells how
-// much of a new text each of them holds.
+// Two replicas were sent conversations with the same beginning. One descent
+// returns how much of a new text each of them holds.
 func Example() {
 	t, err := trie.New(trie.Config{MaxBytes: 64 << 20})
 	if err != nil {

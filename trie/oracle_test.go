@@ -9,7 +9,7 @@ import (
 )
 
 // oracle is the trie as one would write it without caring for speed: a list of
-// prompts, and every figure computed from it anew.
+// prompts, and every figure computed from it each time.
 type oracle struct {
 	maxNodes, maxBytes, maxMany int
 
@@ -143,7 +143,7 @@ func (o *oracle) prefixes() map[[2]string]map[byte]bool {
 
 func (o *oracle) bytes() int { return len(o.prefixes()) - o.scopes() }
 
-// bounds returns the texts at whose end a node ends.
+// bounds returns the texts that end at the end of a node.
 func (o *oracle) bounds() map[[2]string]bool {
 	out := map[[2]string]bool{}
 	for k, next := range o.prefixes() {

@@ -2,10 +2,11 @@ package trie
 
 import "github.com/warmroute/router/internal/scopekey"
 
-// Shared estimates how many recorded prompts in scope begin with text, whoever holds
-// them, but at most n, which counts as at most 1,024. To cost little after a Match of
-// the same text, it compares the first byte and the last 64 of each run alone. What a
-// forgotten target held counts until it is swept. An empty text returns 0.
+// Shared estimates how many recorded prompts in scope begin with text, whatever
+// target holds them, but at most n, which counts as at most 1,024. To cost little
+// after a Match of the same text, it compares the first byte and the last 64 of each
+// run alone. What a forgotten target held counts until it is swept. An empty text
+// returns 0.
 func (t *Trie) Shared(scope, text string, n int) int {
 	scope = scopekey.Of(scope)
 	c := counter{t: t, want: min(n, 1024)}

@@ -233,7 +233,7 @@ func TestForgetLarge(t *testing.T) {
 	if diff := cmp.Diff([]int{0, 8}, tr.Match("m", "prompt 77", []string{"a", "b"}, nil)); diff != "" {
 		t.Error(diff)
 	}
-	tr.Insert("m", "prompt 77", "a") // a new life beside the old one's remains
+	tr.Insert("m", "prompt 77", "a") // a new life next to the old one's remains
 	if diff := cmp.Diff([]int{1, 1}, tr.Warmed([]string{"a", "b"}, nil)); diff != "" {
 		t.Error(diff)
 	}

@@ -32,7 +32,7 @@ func TestPreparedAsLook(t *testing.T) {
 			p := router.Prompt{Model: []string{"m", "n"}[rng.IntN(2)]}
 			text := strings.Repeat("All begin alike. ", rng.IntN(4)) + fmt.Sprint(rng.IntN(3)) + strings.Repeat("x", rng.IntN(3))
 			switch rng.IntN(12) {
-			case 0: // longer than what is kept of those that were sent
+			case 0: // longer than the kept part of those that were sent
 				p.Text = text + strings.Repeat("A long one. ", recentBytes/12+1)
 			case 1, 2:
 				for i := range text {
@@ -131,7 +131,7 @@ func TestLearnOnce(t *testing.T) {
 	}
 }
 
-// Prepare and Look allocate nothing, once their room has grown.
+// Prepare and Look allocate nothing, once their scratch has grown.
 func TestPrepareAllocatesNothing(t *testing.T) {
 	c := newCache(t, trie.Config{})
 	ts := targets("a", "b", "c")

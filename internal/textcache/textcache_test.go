@@ -153,7 +153,8 @@ func TestFailureAfterAnothersReply(t *testing.T) {
 }
 
 // A Forget between Sent and the end: nothing is taken back that another request
-// added since, no reply is added to what is gone, and other targets do not mind.
+// added since, no reply is added to a removed prompt, and other targets are not
+// affected.
 func TestForgetBetween(t *testing.T) {
 	for _, byHand := range []bool{false, true} {
 		c := newCache(t, trie.Config{})
@@ -249,7 +250,7 @@ func TestManyByHand(t *testing.T) {
 	}
 }
 
-// Equal requests made by hand are told apart by their number.
+// Equal requests made by hand are distinguished by their number.
 func TestEqualByHand(t *testing.T) {
 	for _, c := range []struct {
 		calls []router.Outcome

@@ -46,8 +46,8 @@ type Cache struct {
 	text     *textcache.Cache
 }
 
-// New returns a Cache whose trie is that of text. The error is a
-// *router.ConfigError for each field that is not allowed, joined.
+// New returns a Cache with the trie of text. The error is a *router.ConfigError
+// for each field that is not allowed, joined.
 func New(c Config, text *textcache.Cache) (*Cache, error) {
 	keep := cmp.Or(c.PresumeFor, DefaultPresumeFor)
 	x := &Cache{index: c.Index, block: cmp.Or(c.BlockSize, DefaultBlockSize), now: c.Now, text: text}

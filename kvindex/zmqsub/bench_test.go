@@ -55,7 +55,7 @@ func flood(b *testing.B, size int) (address string) {
 }
 
 // BenchmarkReader is the rate at which a connection's messages come in, before
-// they are decoded. With the tag libzmq it has libzmq's beside our own.
+// they are decoded. With the tag libzmq it has libzmq's next to our own.
 //
 //	go test -tags libzmq -run '^$' -bench Reader ./kvindex/zmqsub
 func BenchmarkReader(b *testing.B) {

@@ -20,17 +20,16 @@ type Index interface {
 	Suspend(id string, out bool)
 }
 
-// Target is one engine, or one data-parallel rank, whose events come in over the
-// endpoint. vLLM and SGLang publish those of each rank on a port of its own: then
-// each has a Subscriber to its [RankEndpoint].
+// Target is one engine, or one data-parallel rank, that publishes its events on
+// the endpoint. vLLM and SGLang publish those of each rank on a separate port:
+// then each has a Subscriber to its [RankEndpoint].
 type Target struct {
 	// ID is its name in the index.
 	ID string
-	// Ranks are the names in the index of the data-parallel ranks whose events come
-	// in one stream, rank 0 first, as some publishers send them (Dynamo's for
+	// Ranks are the names in the index of the data-parallel ranks with events in
+	// one stream, rank 0 first, as some publishers send them (Dynamo's for
 	// TensorRT-LLM); each message names its rank. Then ID is the name of the stream
-	// alone, for hooks, logs and State. "" leaves a rank out. At
-	// most 1,024.
+	// alone, for hooks, logs and State. "" leaves a rank out. At most 1,024.
 	//
 	// Without Ranks the events of two ranks in one stream are taken for a mistake:
 	// together they are true of neither, so the target is not trusted until the

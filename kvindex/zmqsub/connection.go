@@ -190,7 +190,7 @@ func (in *inbox) release() {
 // receive queues the messages of a connection until it ends.
 func (in *inbox) receive(w wire, from *peer) error {
 	r := in.run
-	if !r.tell(r.live, event{kind: connected, peer: from}) {
+	if !r.notify(r.live, event{kind: connected, peer: from}) {
 		return r.ctx.Err()
 	}
 	defer in.release()
@@ -199,7 +199,7 @@ func (in *inbox) receive(w wire, from *peer) error {
 		in.release()
 		if err != nil {
 			from.gone.Store(true)
-			r.tell(r.live, event{kind: disconnected, peer: from, why: err.Error()})
+			r.notify(r.live, event{kind: disconnected, peer: from, why: err.Error()})
 			return err
 		}
 		in.deliver(from, frames)

@@ -15,7 +15,7 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// engine starts a replica that publishes its KV events, by a rank where it has
+// engine starts a replica that publishes its KV events, by a rank if it has
 // several.
 func engine(ranks int, e vllmtest.Events) *vllmtest.Server {
 	return vllmtest.NewServer(vllmtest.Config{Ranks: ranks, TimeScale: 1e-6, Events: &e})

@@ -96,7 +96,7 @@ type diary struct {
 	mu    sync.Mutex
 	seqs  map[string][]uint64 // since the last reset
 	reset map[string]int
-	block chan struct{} // Apply waits for it, where it is not nil
+	block chan struct{} // Apply waits for it, if it is not nil
 }
 
 func newDiary(t testing.TB) *diary {

@@ -17,8 +17,8 @@ func made(n int, at float64) []byte {
 	return b
 }
 
-// Live messages tell how old they are, whatever they say of their age; replayed
-// ones, which are old, and those without a time do not.
+// The age of live messages is measured, whatever they say of their age;
+// replayed ones, which are old, and those without a time do not.
 func TestLag(t *testing.T) {
 	everywhere(t, func(t *testing.T, nw func(egress.Policy) (network, error), pub func(testing.TB,
 		vllmtest.Events) publisher) {

@@ -17,7 +17,7 @@ import (
 
 // libzmq is a network of libzmq's sockets, each of which connects once, to an
 // address that has been dialled under the policy just before. libzmq would resolve
-// the name anew, and again whenever it connects again by itself.
+// the name again, and once more whenever it reconnects.
 type libzmq struct {
 	ctx  *zmq4.Context
 	d    *egress.Dialer

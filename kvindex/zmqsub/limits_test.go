@@ -32,8 +32,8 @@ func padded(size int) []byte {
 	return append(append(out, make([]byte, size)...), b[at+1:]...)
 }
 
-// TestRepliesWaitUnread: an engine whose replies are large and without an end is
-// read no further than the bytes that may wait.
+// TestRepliesWaitUnread: an engine with large replies without an end is read no
+// further than the bytes that may wait.
 func TestRepliesWaitUnread(t *testing.T) {
 	noLeak(t)
 	var sent atomic.Int64
@@ -251,7 +251,7 @@ func TestTopicIsNotTakenOver(t *testing.T) {
 	eventually(t, "the second one takes its place", func() bool { return d.holds("a", 0, 0) && s.State("a") == Live })
 }
 
-// TestSilentPeerIsReplaced: an engine whose connection is half open does not keep
+// TestSilentPeerIsReplaced: an engine with a half-open connection does not keep
 // its topic for ever, though nothing shows that it is gone.
 func TestSilentPeerIsReplaced(t *testing.T) {
 	noLeak(t)

@@ -230,7 +230,7 @@ func ranked(n, rank int) []byte {
 }
 
 // TestMixedRanks: two ranks in a stream that is taken for one engine's. What they
-// tell together is true of neither.
+// report together is true of neither.
 func TestMixedRanks(t *testing.T) {
 	everywhere(t, func(t *testing.T, nw dialing, pub publishing) {
 		p := pub(t, vllmtest.Events{})
@@ -267,8 +267,8 @@ func TestMixedRanks(t *testing.T) {
 	})
 }
 
-// TestRanksOfOneStream: gaps, restarts and what cannot be told apart, where the
-// ranks share a sequence.
+// TestRanksOfOneStream: gaps, restarts and messages that cannot be
+// distinguished, if the ranks share a sequence.
 func TestRanksOfOneStream(t *testing.T) {
 	everywhere(t, func(t *testing.T, nw dialing, pub publishing) {
 		p := pub(t, vllmtest.Events{})

@@ -26,7 +26,7 @@ func (st *stream) ask(start uint64, attempt int) {
 			end = r.replay(ctx, st, n, start)
 		}
 		if ctx.Err() == nil {
-			r.tell(r.replies, event{kind: replayEnded, stream: st, ask: n, end: end})
+			r.notify(r.replies, event{kind: replayEnded, stream: st, ask: n, end: end})
 		}
 	})
 }

@@ -245,8 +245,8 @@ func (m *machine) startWith(messages []message, why string) {
 	m.merge()
 }
 
-// otherEngine begins again: another engine answers than the one whose messages
-// were applied.
+// otherEngine begins again: another engine answers than the one with the
+// applied messages.
 func (m *machine) otherEngine() {
 	m.forget()
 	m.pending, m.bytes = nil, 0

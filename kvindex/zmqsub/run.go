@@ -140,7 +140,7 @@ func (r *run) loop(failed <-chan error) error {
 	}
 }
 
-// expire does what is due, and sets the timer for the next.
+// expire does the due work, and sets the timer for the next.
 func (r *run) expire(timer *time.Timer) {
 	next := time.Hour
 	for _, st := range r.streams {
@@ -187,7 +187,7 @@ func (r *run) handle(e event) {
 	case connected:
 		r.s.n.connects.Add(1)
 		if r.s.cfg.Bind {
-			break // its messages say whose connection it is
+			break // its messages identify the connection
 		}
 		for _, st := range r.streams {
 			st.join(e.peer)
@@ -225,9 +225,9 @@ func (r *run) handle(e event) {
 	}
 }
 
-// tell queues an event that must not be lost. It returns false when the run has
-// ended.
-func (r *run) tell(ch chan<- event, e event) bool {
+// notify queues an event that must not be lost. It returns false when the run
+// has ended.
+func (r *run) notify(ch chan<- event, e event) bool {
 	select {
 	case ch <- e:
 		return true

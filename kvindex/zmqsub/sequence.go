@@ -22,7 +22,7 @@ type sink interface {
 
 // machine keeps the sequence of one target's messages. It does no I/O, reads no
 // clock and is not safe for concurrent use. This file has the messages that follow
-// one another; resync.go has what happens when one does not.
+// one another; resync.go has the handling of the others.
 //
 // Two rules keep it from believing in a cache that is gone. A sequence number is
 // no identity: an engine that has been restarted counts from 0 again and may be
@@ -82,7 +82,7 @@ func (m *machine) down(why string) {
 	m.become(Down, why)
 }
 
-// stale ends the trust in a target whose connection has been lost for long.
+// stale ends the trust in a target with a connection that has been lost for long.
 func (m *machine) stale() {
 	if m.state == Down {
 		m.out.suspend(true)

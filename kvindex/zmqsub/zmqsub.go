@@ -52,7 +52,7 @@ type Stats struct {
 	Malformed   uint64
 	Overflows   uint64 // messages dropped because the queue was full
 	Contested   uint64 // messages dropped because the target has another connection, which is alive
-	Unknown     uint64 // messages whose topic fits no target, or whose rank none of its Ranks
+	Unknown     uint64 // messages with a topic of no target, or a rank of none of its Ranks
 	Connects    uint64
 	Disconnects uint64
 	// Waiting is the number of bytes of messages that wait to be applied now.
@@ -80,8 +80,8 @@ type Subscriber struct {
 	network               func(egress.Policy) (network, error)
 }
 
-// New returns a Subscriber, which does nothing before Run. Each field of cfg whose
-// value is not allowed is a *router.ConfigError in the error.
+// New returns a Subscriber, which does nothing before Run. The error has a
+// *router.ConfigError for each field of cfg with a value that is not allowed.
 func New(cfg Config) (*Subscriber, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err

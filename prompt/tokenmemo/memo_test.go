@@ -143,7 +143,7 @@ func play(t testing.TB, r *rand.Rand, render template, m *Memo, steps int) (whol
 			}
 			c = append(c, turn{Role: "user", Content: fmt.Sprint(r.IntN(4))})
 		case n == 1: // the same again
-		case n == 2: // back to where it was
+		case n == 2: // back to its place
 			c = c[:1+r.IntN(len(c))]
 		case n == 3: // another's beginning
 			c = slices.Clone(talks[r.IntN(len(talks))])

@@ -92,7 +92,7 @@ func TestBurstSpreads(t *testing.T) {
 }
 
 // Conversations under one system prompt, 32 at once on 8 engines, each next turn
-// sent when the reply ends: they begin on all engines and stay where they are.
+// sent when the reply ends: they begin on all engines and stay there.
 func TestConversationsStay(t *testing.T) {
 	r := fleet(t, 1, 1, 1, 1, 1, 1, 1, 1)
 	rng := rand.New(rand.NewPCG(2, 2))

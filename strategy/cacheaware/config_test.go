@@ -54,7 +54,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// All that is off is told at once.
+// All errors are reported together.
 func TestConfigTellsAll(t *testing.T) {
 	_, err := cacheaware.New(cacheaware.Config{Threshold: 2, HeldShare: 2, OverloadSlack: -1, OverloadFactor: -1,
 		MaxBytes: -1})
@@ -65,7 +65,7 @@ func TestConfigTellsAll(t *testing.T) {
 	}
 }
 
-// The strategy never leaves a warm target where it is told so.
+// The strategy never leaves a warm target if it is configured so.
 func TestNeverOverloaded(t *testing.T) {
 	for _, c := range []cacheaware.Config{{OverloadSlack: math.Inf(1)}, {OverloadFactor: math.Inf(1)}} {
 		s := mustNew(t, c)
@@ -143,7 +143,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A repeated prompt of the same target takes no more room, and keeps it fresh.
+// A repeated prompt of the same target takes no more memory, and keeps it fresh.
 func TestRepeatsTakeNoRoom(t *testing.T) {
 	s := mustNew(t, cacheaware.Config{})
 	send(s, "a", "the prompt")

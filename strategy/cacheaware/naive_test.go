@@ -34,7 +34,7 @@ func scopeOf(p router.Prompt) [4]string {
 	return [4]string{p.Model, p.Adapter, p.Salt, u.String()}
 }
 
-// unitsOf: the text, or, where there is none, the tokens.
+// unitsOf: the text, or, if there is none, the tokens.
 func unitsOf(p router.Prompt) ([]uint32, router.Unit) {
 	if p.Text == "" && len(p.Tokens) > 0 {
 		return p.Tokens, router.Tokens

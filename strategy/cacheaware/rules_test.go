@@ -267,8 +267,8 @@ func TestEmptyPrompt(t *testing.T) {
 	}
 }
 
-// Where no load is known, prompts that have nothing in common are dealt out
-// evenly by what each target was sent.
+// If no load is known, prompts that have nothing in common are spread evenly by
+// the prompts that each target was sent.
 func TestNoLoadKnownDealsEvenly(t *testing.T) {
 	s := mustNew(t, cacheaware.Config{Rand: seeded(6)})
 	got := map[string]int{}
@@ -284,9 +284,9 @@ func TestNoLoadKnownDealsEvenly(t *testing.T) {
 }
 
 // 20 system prompts of 8 KiB meet an idle fleet of 8 one at a time. Different
-// ones are dealt out, also where they open with the same words. Where they share
-// a fifth, they are the same conversation as far as the rules can see, and follow
-// the first: whoever fears that more than a cold start raises HeldShare.
+// ones are spread, also if they open with the same words. If they share a fifth,
+// they are the same conversation as far as the rules can see, and follow the
+// first: an operator who prefers a cold start raises HeldShare.
 func TestIdleFleet(t *testing.T) {
 	const size = 8 << 10
 	for _, c := range []struct {

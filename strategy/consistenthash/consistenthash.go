@@ -136,9 +136,9 @@ func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.T
 // Record does nothing.
 func (s *Strategy) Record(router.Decision, router.Outcome) {}
 
-// Explain lists the targets in the order in which the prompt's key would take
-// them, those that are full after the others. The score is half of what the places
-// are compared by, and 1/2 more for those that are not full. An empty prompt without a session is explained by load.
+// Explain lists the targets in the order in which the prompt's key would take them, those that are
+// full after the others. The score is half of the value that the places are compared by, and 1/2
+// more for those that are not full. An empty prompt without a session is explained by load.
 func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target,
 	dst []router.Candidate) []router.Candidate {
 	sum := strategy.Scan(targets)

@@ -159,7 +159,7 @@ func TestBoundedLoad(t *testing.T) {
 				ts[i].Weight = w
 				sum += w
 			}
-			hot := 0 // a session whose own place is a light one
+			hot := 0 // a session with a light target as its own place
 			for place(t, s, session(hot), ts) != ts[0].ID {
 				hot++
 			}

@@ -7,8 +7,9 @@ import (
 	"github.com/warmroute/router/internal/rendezvous"
 )
 
-// leadBytes is how much of a prompt is hashed beyond what is known of it, and the
-// grain in which that is told: gateways know nearly, not exactly, the same.
+// leadBytes is how much of a prompt is hashed beyond its known part, and the unit
+// in which the known part is measured: gateways know nearly, not exactly, the
+// same.
 const leadBytes = 1024
 
 // level returns the cost up to which targets count as equal. It is 0 if Config.Agree does not decide: a Ready target
@@ -37,9 +38,9 @@ func (v *view) known(p *router.Prompt) int {
 	return int(float64(v.best) / float64(v.size) * float64(len(p.Text)))
 }
 
-// leading hashes what p begins with, up to the first bytes that no target has been
-// sent. What many prompts share is known soon, so it is the part behind it that
-// sets them apart: a common opening does not send them all to one place.
+// leading hashes the beginning of p, up to the first bytes that no target has been
+// sent. A beginning that many prompts share is known soon, so the part after it
+// distinguishes them: a common opening does not send them all to one place.
 func leading(p *router.Prompt, known int) uint64 {
 	n := (known+leadBytes-1)/leadBytes*leadBytes + leadBytes
 	h := rendezvous.Hash(p.Scope())

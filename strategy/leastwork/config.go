@@ -15,46 +15,46 @@ import (
 
 // Config is how the strategy works. The zero Config is the documented default.
 type Config struct {
-	// MissWeight is what one token that is not cached at a target costs, beside
-	// one that waits there for prefill already. It is above 1 because a miss does
-	// more than take its own prefill: it evicts somebody else's blocks, and it
+	// MissWeight is the cost of one token that is not cached at a target, against
+	// one that already waits there for prefill. It is above 1 because a miss
+	// costs more than its own prefill: it evicts the blocks of others, and it
 	// splits the conversation for its later turns. 0 means 5.
 	MissWeight float64
-	// ContextWeight is what one token of context costs that a request in flight
-	// holds, beside one that waits for prefill: each step of decoding reads it, and
-	// the memory it takes caches nothing. 0 means 0.2.
+	// ContextWeight is the cost of one token of context of a request in flight,
+	// against one that waits for prefill: each step of decoding reads it, and the
+	// memory it takes caches nothing. 0 means 0.2.
 	ContextWeight float64
-	// RequestTokens is what a request costs, in tokens that wait for prefill, as
-	// long as the length of none that is in flight is known. 0 means 2048.
+	// RequestTokens is the cost of a request, in tokens that wait for prefill,
+	// as long as the length of none in flight is known. 0 means 2048.
 	RequestTokens float64
-	// Agree lets gateways that share nothing choose alike. A prompt of which no Ready
-	// target holds a tenth then goes to one of those that cost at most this share
-	// more than the least, the one that a hash of the prompt's beginning says. What
-	// one gateway has warmed the others find, where they would have warmed it again
-	// elsewhere. With several gateways 0.25 wins much where long beginnings come
-	// back (shared system prompts, documents), and loses up to a tenth where they do
+	// Agree lets gateways that share nothing choose the same target. If no Ready
+	// target holds a tenth of a prompt, a hash of the prompt's beginning chooses
+	// among the targets that cost at most this share more than the least. The other
+	// gateways then find the prompts that one gateway has warmed, and do not warm
+	// them again elsewhere. With several gateways 0.25 gains much if long beginnings
+	// return (shared system prompts, documents), and loses up to a tenth if they do
 	// not, or come in bursts (bench/RESULTS.md); with one gateway it only costs. 0,
 	// the default, leaves it to the least cost. At most 1.
 	Agree float64
-	// Index knows what the targets hold, by their engines' own events. Whoever feeds
-	// it owns it, and several strategies may read one. With it, a prompt with Tokens
-	// costs at a target whose stream can be trusted what is not resident there. nil:
-	// there is none, and what was sent is all that is known.
+	// Index has the blocks that the targets hold, by their engines' own events. The
+	// caller that feeds it owns it, and several strategies may read one. With it,
+	// the uncached part of a prompt with Tokens is exact at a target with a trusted
+	// stream. nil: there is none, and only the sent prompts are known.
 	Index *kvindex.Index
-	// PresumeFor is how long the blocks of a prompt count as resident where it was
-	// sent, although no event says so yet; it ends before that when the request has
-	// ended and the engine's events have told of it, or 200 ms later. 0 means 2 s;
-	// negative: not at all. At most a minute. The 4,096 latest prompts, and 32 MiB of
-	// them, are presumed.
+	// PresumeFor is how long the blocks of a prompt count as resident at the target
+	// that it was sent to, before an event reports them. It ends earlier when the
+	// request has ended and the engine's events have reported it, or 200 ms after the
+	// end. 0 means 2 s; negative: not at all. At most a minute. The 4,096 latest
+	// prompts, and 32 MiB of them, are presumed.
 	PresumeFor time.Duration
-	// BlockSize is the size in tokens to whose multiples presumptions are rounded
-	// down until a target's own is known. 0 means 16.
+	// BlockSize is the block size in tokens, to a multiple of which presumptions
+	// are rounded down until a target's own is known. 0 means 16.
 	BlockSize int
-	// MaxNodes and MaxBytes bound what is remembered, as in trie.Config. 0 means
+	// MaxNodes and MaxBytes bound the record, as in trie.Config. 0 means
 	// 1,000,000 nodes of one target and 512 MiB of text for all.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered, if it is to be shared; nil: a new one within
-	// MaxNodes and MaxBytes, which must be 0 otherwise.
+	// Trie is the record, if it is to be shared; nil: a new one within MaxNodes
+	// and MaxBytes, which must be 0 otherwise.
 	Trie *trie.Trie
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
@@ -80,8 +80,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// open makes the Trie, unless there is one, and what looks at it and at the Index. It
-// returns a *router.ConfigError for each field that is not allowed, joined.
+// open makes the Trie, unless there is one, and the caches that read it and the
+// Index. It returns a *router.ConfigError for each field that is not allowed, joined.
 func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err error) {
 	bad := configerr.List{Package: "leastwork"}
 	positive := func(field string, v float64) {

@@ -7,11 +7,12 @@ import (
 	"github.com/warmroute/router/internal/idmemo"
 )
 
-// inFlight is the requests in flight at one target that went through this strategy and whose prompts were understood.
+// inFlight has the requests in flight at one target that this strategy sent and that
+// have a known prompt.
 type inFlight struct{ requests, tokens atomic.Int64 }
 
-// cost returns what a request costs in the mean if a token of context costs weight, 0 if it is not known. The two
-// counters are read one after the other, so they may be of different instants.
+// cost returns the mean cost of a request if a token of context costs weight, 0 if it is not known.
+// The two counters are read one after the other, so they may be of different instants.
 func (f *inFlight) cost(weight float64) float64 {
 	if f == nil {
 		return 0
@@ -40,7 +41,7 @@ type contexts struct {
 // maxIdle bounds byID while some of its targets have nothing in flight.
 const maxIdle = 4096
 
-// add counts a request of so many tokens at the target and returns where it is counted.
+// add counts a request of so many tokens at the target and returns its counter.
 func (c *contexts) add(id string, tokens int64) *inFlight {
 	c.mu.RLock()
 	f := c.byID[id]
@@ -77,7 +78,7 @@ func (c *contexts) make(id string) *inFlight {
 	return f
 }
 
-// forget lets the target begin anew. The requests that were counted end unseen.
+// forget resets the target. The counted requests end without effect.
 func (c *contexts) forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +88,8 @@ func (c *contexts) forget(id string) {
 	}
 }
 
-// find returns what is in flight at each of ids, nil for nothing. The result is shared: it must not be changed.
+// find returns the requests in flight at each of ids, nil for none. The result is
+// shared: it must not be changed.
 func (c *contexts) find(ids []string) []*inFlight {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

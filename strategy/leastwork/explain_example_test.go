@@ -44,8 +44,8 @@ func ExampleStrategy_Explain() {
 	// vllm-1: 0 of 4000 tokens cached, score 0.60, colder
 }
 
-// An engine that lost its cache is told to the strategy; loadview.Trace.Forget is
-// where a fleet does it.
+// The strategy is notified of an engine that lost its cache;
+// loadview.Trace.Forget is where a fleet does it.
 func ExampleStrategy_Forget() {
 	s, err := leastwork.New(leastwork.Config{MaxBytes: 32 << 20})
 	if err != nil {

@@ -50,14 +50,15 @@ type sending struct {
 	until  time.Time // it is presumed
 }
 
-// resident reports whether the engine has told of all that a prompt could reuse.
+// resident reports whether the engine has reported all blocks that a prompt could
+// reuse.
 func (n *resident) resident(id string, tokens []uint32) bool {
 	all := (len(tokens) - 1) / kvtest.BlockSize * kvtest.BlockSize
 	return n.trusted[id] && (all == 0 || slices.ContainsFunc(n.held[id],
 		func(h []uint32) bool { return commonTokens(h, tokens) >= all }))
 }
 
-// uncached is the rule, in tokens; exact is false where no Ready target is trusted.
+// uncached is the rule, in tokens; exact is false if no Ready target is trusted.
 func (n *resident) uncached(p router.Prompt, ts []router.Target, now time.Time) (out []float64, exact bool) {
 	for _, t := range ts {
 		exact = exact || t.State == router.Ready && n.trusted[t.ID]
@@ -262,8 +263,8 @@ func TestRuleWithIndex(t *testing.T) {
 	}
 }
 
-// TestUntrustedIsTheTrie: an index that nobody feeds, or whose streams are all
-// broken, changes nothing.
+// TestUntrustedIsTheTrie: an index that nobody feeds, or with streams that are
+// all broken, changes nothing.
 func TestUntrustedIsTheTrie(t *testing.T) {
 	for _, fed := range []bool{false, true} {
 		var all [2][]string
@@ -354,7 +355,7 @@ func TestIndexConfig(t *testing.T) {
 	}
 }
 
-// informed is a strategy whose owner tells the Index too of a cache that is gone.
+// informed is a strategy with an owner that reports a lost cache to the Index too.
 type informed struct {
 	*leastwork.Strategy
 	e *kvtest.Engines

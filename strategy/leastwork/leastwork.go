@@ -1,6 +1,6 @@
-// Package leastwork sends each prompt to the target where it means the least
-// work, all told: what waits there for prefill, what of the prompt is not cached
-// there, and the context that the requests in flight there hold.
+// Package leastwork sends each prompt to the target with the least total work:
+// the tokens that wait there for prefill, the uncached part of the prompt, and
+// the context of the requests in flight.
 package leastwork
 
 import (
@@ -24,32 +24,32 @@ const Name = "least_work"
 //
 //	cost = (Prefill + MissWeight x uncached + ContextWeight x context) / Weight
 //
-// uncached is what of the prompt the target has not been sent before; four bytes
-// of text count as a token. With Config.Index, and where the stream of any Ready
-// target can be trusted, a prompt with Tokens is counted in these: of a target that
-// is trusted uncached is what is not resident there, nor, for the time of
-// PresumeFor, was sent there; of the others it is the share of the text that they
-// have not been sent. context is what the requests in flight and queued
-// there hold: the mean length of those that this Strategy sent there (or, for the
-// queued ones and where it sent none, anywhere) times their number. As long as no
-// length is known, a request costs RequestTokens. A target of unknown load has
-// the mean work of the others. Of equal costs the one that holds most of the prompt
-// is taken, then the one with the fewest recorded prompts for its Weight, then each
+// uncached is the part of the prompt that the target has not been sent before; four
+// bytes of text count as a token. With Config.Index, and if the stream of any Ready
+// target can be trusted, a prompt with Tokens is counted in tokens: for a trusted
+// target uncached is the part that is not resident there and, for the time of
+// PresumeFor, was not sent there; for the others it is the share of the text that
+// they have not been sent. context is the context of the requests in flight and
+// queued there: the mean length of those that this Strategy sent there (or, for the
+// queued ones and if it sent none, anywhere) times their number. As long as no
+// length is known, a request costs RequestTokens. A target of unknown load has the
+// mean work of the others. Of equal costs the one that holds most of the prompt is
+// taken, then the one with the fewest recorded prompts for its Weight, then each
 // with equal chances. Config.Agree decides which costs are equal for a cold prompt.
 //
-// So that an idle fleet spreads, what a target was sent counts by these rules: less
-// than a tenth of the prompt is nothing; an estimate is rounded down to 50ths of the
+// So that an idle fleet spreads, the cached part counts by these rules: less than a
+// tenth of the prompt counts as nothing; an estimate is rounded down to 50ths of the
 // prompt; and if a target has more than 8 recorded prompts and half again as many as
-// the one with the fewest, a beginning that 32 or more recorded prompts have counts
-// there as much as elsewhere. A common system prompt is thus computed once on each
-// target, and a conversation stays.
+// the one with the fewest, a beginning that 32 or more recorded prompts share counts
+// on it only as much as on the others. A common system prompt is thus computed once
+// on each target, and a conversation stays.
 //
-// There is no threshold: a hot prefix spills by itself when the queue at its
-// target costs more than computing it anew, and a slow target, which keeps its
-// requests longer, is given fewer. The constants were chosen on simulated fleets.
-// From 2 to 8 for the first, with a second that is a thirtieth to a twentieth of
-// it, the results differ by less than 2% there; on traces that were set aside
-// smaller second ones do a little better (bench/RESULTS.md).
+// There is no threshold: a hot prefix spills when the queue at its target costs
+// more than computing it again, and a slow target, which keeps its requests
+// longer, gets fewer. The constants were chosen on simulated fleets. From 2 to 8
+// for the first, with a second that is a thirtieth to a twentieth of it, the
+// results differ by less than 2% there; on traces that were set aside smaller
+// second ones do a little better (bench/RESULTS.md).
 //
 // A prompt is recorded when it is sent, so the next Pick sees it, and taken back
 // if the request fails before its first token. A Strategy is safe for
@@ -82,7 +82,7 @@ func New(c Config) (*Strategy, error) {
 	return s, nil
 }
 
-// Stats returns the size of what is remembered of what was sent.
+// Stats returns the size of the record of sent prompts.
 func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
 
 // scratch is the memory of one look at the targets.
@@ -104,8 +104,8 @@ type view struct {
 	best    int     // the most that a Ready target holds
 	most    int     // the most of it that counts for the choice
 	level   float64 // costs up to it count as equal
-	request float64 // what a request costs unless more is known of its target
-	mean    float64 // work of a Ready target whose load is known, for each unit of Weight
+	request float64 // the cost of a request unless more is known of its target
+	mean    float64 // work of a Ready target with a known load, for each unit of Weight
 }
 
 func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *scratch) view {
@@ -147,7 +147,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *scratch) v
 	return v
 }
 
-// lookCached fills what is known of the targets' caches.
+// lookCached fills in the targets' cached parts.
 func (s *Strategy) lookCached(v *view, p *router.Prompt, targets []router.Target) {
 	if s.cfg.Index != nil && len(p.Tokens) > 0 {
 		v.IDs = v.IDs[:0]
@@ -186,8 +186,7 @@ func (v *view) asTokens(n int) float64 {
 	return float64(n) / 4 // bytes of the trie, four to a token
 }
 
-// work is what targets[i], whose load is known, has to do, for each unit of
-// Weight.
+// work is the work of targets[i], with a known load, for each unit of Weight.
 func (s *Strategy) work(v *view, t *router.Target, i int) float64 {
 	request := v.request
 	if c := v.inFlight[i].cost(s.cfg.ContextWeight); c > 0 {
@@ -198,7 +197,7 @@ func (s *Strategy) work(v *view, t *router.Target, i int) float64 {
 	return load / strategy.Weight(t)
 }
 
-// cost is what the prompt costs at targets[i].
+// cost is the cost of the prompt at targets[i].
 func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	t := &targets[i]
 	work := v.mean
@@ -208,7 +207,7 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	return work + s.cfg.MissWeight*v.asTokens(v.size-v.worth[i])/strategy.Weight(t)
 }
 
-// rank is what targets are compared by first: less is better.
+// rank is the first value that targets are compared by: less is better.
 type rank struct {
 	cost  float64
 	worth int // negative
@@ -226,7 +225,8 @@ func (r *rank) compare(o *rank) int {
 	return cmp.Or(cmp.Compare(r.cost, o.cost), cmp.Compare(r.worth, o.worth))
 }
 
-// compareWarmed compares targets[i] and targets[j], whose ranks are equal, by their recorded prompts: less is better.
+// compareWarmed compares targets[i] and targets[j] of equal rank by their recorded
+// prompts: less is better.
 func (v *view) compareWarmed(targets []router.Target, i, j int) int {
 	if v.level > 0 || v.size == 0 {
 		return 0
@@ -241,7 +241,7 @@ func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.T
 }
 
 // Prepare matches p with the targets that were offered lately, unless the Index is
-// asked about it, whose Match takes no lock and is never to be late.
+// used, because its Match takes no lock and should not be outdated.
 func (s *Strategy) Prepare(_ context.Context, p router.Prompt) any {
 	if s.cfg.Index != nil && len(p.Tokens) > 0 {
 		return nil
@@ -316,7 +316,7 @@ func (v *view) reason(i int) router.Reason {
 	return router.ReasonWarm
 }
 
-// memo is what a Decision carries from Pick to Record.
+// memo is the data that a Decision carries from Pick to Record.
 type memo struct {
 	text     textcache.Memo
 	tokens   int64                   // of the prompt
@@ -324,8 +324,8 @@ type memo struct {
 	presumed *tokencache.Presumption // nil once it is settled
 }
 
-// Record learns what the target was sent, what it holds meanwhile, and what of it
-// came to nothing.
+// Record records the prompt that the target was sent and its context in flight,
+// and removes them if the request failed.
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	m, _ := d.Memo.(*memo)
 	if m == nil { // made by hand: counted by the fleet alone, presumed to the end
@@ -355,8 +355,8 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	}
 }
 
-// Forget forgets what the target was sent and holds. The Index is left alone: its
-// own stream tells it of restarts, and several strategies may read it.
+// Forget drops the prompts that the target was sent. It does not change the
+// Index: its own stream reports restarts, and several strategies may read it.
 func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
 	s.tokens.Forget(id)

@@ -11,7 +11,7 @@ import (
 	"github.com/warmroute/router/strategy/lmcacheaware"
 )
 
-// told is a Source that says what a test wants, by ID; nothing of others.
+// told is a Source with the values of a test, by ID; nothing for others.
 type told map[string]float64
 
 func (f told) Free(targets []router.Target, dst []float64) {

@@ -86,7 +86,7 @@ func TestStatesInOrder(t *testing.T) {
 
 // For random capacities and loads: a load difference beyond CapacityRequests
 // decides whatever the capacities are; at equal loads the capacities decide, and
-// they do for a load difference smaller than what they are worth.
+// they do for a load difference smaller than their worth.
 func TestNeitherDrownsTheOther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	f := told{}
@@ -132,8 +132,8 @@ func TestNeitherDrownsTheOther(t *testing.T) {
 }
 
 // In a fleet of any size the one that is taken has at most CapacityRequests more to
-// do than the least loaded available one; and no available one with as little to
-// do and more room is passed over.
+// do than the least loaded available one; and no available one with as little to do
+// and more free capacity is passed over.
 func TestTheOneTakenIsNotDominated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	f := told{}
@@ -158,7 +158,7 @@ func TestTheOneTakenIsNotDominated(t *testing.T) {
 }
 
 // Whatever is known of the caches, 200 requests that stay do not all pile up on the
-// only target whose cache is available: it carries StateRequests and
+// only target with an available cache: it carries StateRequests and
 // CapacityRequests more than the others, and the rest is spread.
 func TestTheOnlyAvailableOneIsNotRunOver(t *testing.T) {
 	for _, off := range []bool{false, true} {
@@ -246,7 +246,7 @@ func TestAllMissingIsLeastLoad(t *testing.T) {
 		if d := pickFor(t, s, p0, busy("a", 2)); d.Reason != router.ReasonOnly {
 			t.Errorf("%s: one target: %q", name, d.Reason)
 		}
-		// Where no load is known, by weight.
+		// If no load is known, by weight.
 		got := taken(t, s, p0, router.Target{ID: "a", Weight: 3}, router.Target{ID: "b"})
 		if got["a"] < 0.7 || got["a"] > 0.8 {
 			t.Errorf("%s: by weight: %v", name, got)

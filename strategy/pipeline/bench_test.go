@@ -43,7 +43,7 @@ func sizes(b *testing.B, cfg pipeline.Config, run func(b *testing.B, s *pipeline
 	}
 }
 
-// A conversation goes on where it was, as its session says.
+// A conversation continues at its target, by its session.
 func BenchmarkPick(b *testing.B) {
 	sizes(b, pipeline.Config{}, func(b *testing.B, s *pipeline.Strategy, ts []router.Target, ps []router.Prompt) {
 		for i := 0; b.Loop(); i++ {
@@ -54,7 +54,7 @@ func BenchmarkPick(b *testing.B) {
 	})
 }
 
-// A conversation goes on where it was, as its text says, past a filter that drops
+// A conversation continues at its target, by its text, past a filter that drops
 // every second target, so that the rest has to be copied.
 func BenchmarkPickFiltered(b *testing.B) {
 	half := pipeline.FilterFunc(func(_ context.Context, _ *pipeline.Offer, keep []bool) {

@@ -16,15 +16,14 @@ import (
 
 // Config is how the strategy works. The zero Config is the documented default.
 //
-// A weight says what a scorer counts beside the others: 0 means the default, and
-// less than 0 turns the scorer off.
+// A weight is the weight of a scorer relative to the others: 0 means the
+// default, and less than 0 turns the scorer off.
 type Config struct {
 	// StaticWeight is the weight of Target.Weight divided by the greatest of the
 	// candidates'. 0 means 1; less than 0: off.
 	StaticWeight float64
-	// LoadWeight is the weight of LoadHalf / (LoadHalf + d), where d is the
-	// target's load beyond the least one of the candidates. 0 means 2; less than
-	// 0: off.
+	// LoadWeight is the weight of LoadHalf / (LoadHalf + d), with d the target's
+	// load beyond the least one of the candidates. 0 means 2; less than 0: off.
 	LoadWeight float64
 	// LoadHalf is how many requests beyond the least load halve the load's score.
 	// 0 means 4: with the default weights, a full match is worth as many.
@@ -33,11 +32,11 @@ type Config struct {
 	// beginning, that the target has been sent before. 0 means 1; less than 0:
 	// off.
 	AffinityWeight float64
-	// Scorers are the caller's own, beside those above.
+	// Scorers are the caller's own, in addition to those above.
 	Scorers []Weighted
 
-	// Filters drop candidates, one after the other; each sees what those before
-	// left.
+	// Filters drop candidates, one after the other; each sees the candidates
+	// that earlier ones kept.
 	Filters []Filter
 	// RelaxFilters passes over a filter that would leave no candidate. Without
 	// it Pick fails then, with a *router.NoTargetError that counts what the
@@ -53,8 +52,8 @@ type Config struct {
 	// first. 0 means 100,000, which take up to about 40 MB with keys of usual
 	// length.
 	MaxSessions int
-	// Sessions is what is remembered of sessions, if it is shared or outlives
-	// a Strategy; nil: a new one within MaxSessions, which must be 0 otherwise.
+	// Sessions is the record of sessions, if it is shared or outlives a
+	// Strategy; nil: a new one within MaxSessions, which must be 0 otherwise.
 	Sessions *Sessions
 	// OverloadSlack and OverloadFactor say when a session's target is passed
 	// over: when its load is both more than the least load + OverloadSlack
@@ -62,16 +61,15 @@ type Config struct {
 	// 1.5; a factor is at least 1.
 	OverloadSlack, OverloadFactor float64
 
-	// MaxNodes and MaxBytes bound what is remembered of prompts, as in
-	// trie.Config: nodes of one target, and bytes of text for all. 0 means
-	// 1,000,000 and 512 MiB.
+	// MaxNodes and MaxBytes bound the record of prompts, as in trie.Config:
+	// nodes of one target, and bytes of text for all. 0 means 1,000,000 and 512
+	// MiB.
 	MaxNodes, MaxBytes int
-	// Trie is what is remembered of prompts, if it is shared or outlives a
-	// Strategy; nil: a new one within MaxNodes and MaxBytes, which must be 0
-	// otherwise.
+	// Trie is the record of prompts, if it is shared or outlives a Strategy;
+	// nil: a new one within MaxNodes and MaxBytes, which must be 0 otherwise.
 	Trie *trie.Trie
 
-	// Trace tells what happens inside Pick; nil means nobody listens.
+	// Trace has hooks for events inside Pick; nil: none.
 	Trace *Trace
 	// Now is the clock of sessions; nil means time.Now. It is safe for concurrent
 	// use.
@@ -81,13 +79,13 @@ type Config struct {
 	Rand func() uint64
 }
 
-// Weighted is a scorer and what it counts.
+// Weighted is a scorer with its weight.
 type Weighted struct {
 	// Name stands for the scorer in Trace and Details; "" means "scorers[i]".
 	Name   string
 	Scorer Scorer
-	// Weight is beside those of the built-in scorers. 0 means 1; less than 0:
-	// off.
+	// Weight is relative to those of the built-in scorers. 0 means 1; less than
+	// 0: off.
 	Weight float64
 }
 

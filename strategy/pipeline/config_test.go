@@ -65,7 +65,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// All that is off is told at once.
+// All errors are reported together.
 func TestConfigTellsAll(t *testing.T) {
 	nan := math.NaN()
 	_, err := pipeline.New(pipeline.Config{

@@ -14,8 +14,9 @@ type node struct {
 	lora bool
 }
 
-// A filter and a scorer of the caller's own: adapters go where they are loaded,
-// and a replica in this zone is worth half as much as a full match.
+// A filter and a scorer of the caller's own: adapters are sent to targets that
+// have loaded them, and a replica in this zone is worth half as much as a full
+// match.
 func Example() {
 	adapters := pipeline.FilterFunc(func(_ context.Context, o *pipeline.Offer, keep []bool) {
 		for i := range o.Targets {

@@ -13,7 +13,7 @@ import (
 // Detail is a candidate with the parts of its score.
 type Detail struct {
 	router.Candidate
-	// Parts are what the scorers said, the built-in ones first; nil for a target
+	// Parts are the scorers' scores, the built-in ones first; nil for a target
 	// that is not Ready or was filtered. Those that are off are not in it.
 	Parts []Part
 }
@@ -24,11 +24,11 @@ type Part struct {
 	Weight, Score float64
 }
 
-// Explain lists the targets: the session's, where it is to be taken, then by
-// score; then those that were filtered, then those that are not Ready. The score
-// is the weighted mean of the scorers', 1 for the session's target if it is to be
-// taken, and NaN for all if there is no scorer. Of equal ones, what ranks lower has a
-// lower score. A Selector is not asked: with one, Pick may take another than the first.
+// Explain lists the targets: the session's, if it is to be taken, then by score; then
+// those that were filtered, then those that are not Ready. The score is the weighted
+// mean of the scorers', 1 for the session's target if it is to be taken, and NaN for
+// all if there is no scorer. Of equal ones, a lower rank has a lower score. A
+// Selector is not called: with one, Pick may take another than the first.
 func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []router.Target,
 	dst []router.Candidate) []router.Candidate {
 	dst = slices.Grow(dst, len(targets))

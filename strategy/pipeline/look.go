@@ -11,20 +11,20 @@ import (
 
 // scratch is the memory and the result of one look at the targets.
 type scratch struct {
-	offer Offer // what filters and scorers see
+	offer Offer // the input of filters and scorers
 	key   textcache.Key
-	found textcache.Targets // what is known of all that was offered
+	found textcache.Targets // the data of all offered targets
 
-	targets []router.Target // the candidates, where some were dropped
+	targets []router.Target // the candidates, if some were dropped
 	cached  []int           // of each of targets
 	warmed  []int           // of each of targets
 	worth   []int           // of each of offer.Targets
 	keep    []bool
 	explain bool
-	dropped []router.Candidate // by filters, where explain is set
+	dropped []router.Candidate // by filters, if explain is set
 
 	score []float64   // of one scorer
-	parts [][]float64 // of each scorer, where explain is set
+	parts [][]float64 // of each scorer, if explain is set
 	sums  []float64   // weighted
 	mean  []float64
 
@@ -60,8 +60,8 @@ func (s *Strategy) look(ctx context.Context, r *scratch, p *router.Prompt, targe
 	return true
 }
 
-// filter drops what is not Ready and what the filters say. What is left sees
-// itself alone: its least load, its greatest weight.
+// filter drops the targets that are not Ready and those that the filters drop.
+// The least load and the greatest weight are those of the rest.
 func (s *Strategy) filter(ctx context.Context, r *scratch, trace *Trace) {
 	o := &r.offer
 	r.keep = resize(r.keep, len(o.Targets))
@@ -168,7 +168,7 @@ func clamp(x float64) float64 {
 	return 0
 }
 
-// session finds where the prompt's session is at home, and whether it may stay.
+// session finds the target of the prompt's session, and whether the session may stay.
 func (s *Strategy) session(r *scratch, p *router.Prompt) {
 	k, ok := keyOf(p)
 	if !ok || s.cfg.SessionTTL < 0 {
@@ -202,7 +202,7 @@ func (r *scratch) means(weights float64) []float64 {
 	return r.mean
 }
 
-// resize returns a slice of length n, s itself where it is large enough.
+// resize returns a slice of length n, s itself if it is large enough.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

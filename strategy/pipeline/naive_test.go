@@ -43,7 +43,7 @@ type binding struct {
 	used               int
 	served             bool
 	byHand             int
-	gone               bool // its target was forgotten since; it takes room still
+	gone               bool // its target was forgotten since; it still takes a place
 }
 
 // ownScore and ownKeeps are what the caller's own scorer and filter say in the
@@ -117,7 +117,7 @@ func (n *naive) visit(r *request, was router.Stage, o router.Outcome) {
 	b := n.bound(r.p)
 	here := b != nil && b.id == r.id
 	switch {
-	case o.Stage == router.Sent: // binds where nothing is bound
+	case o.Stage == router.Sent: // binds if nothing is bound
 		if b == nil {
 			b, r.made = n.bind(r.p, r.id), true
 		}
@@ -214,7 +214,7 @@ type fact struct {
 type verdict struct {
 	candidates []fact
 	length     int
-	home       string // the session's target, where it is bound
+	home       string // the session's target, if it is bound
 	bound, pin bool
 	most       int
 }
@@ -287,12 +287,13 @@ func (n *naive) judge(p router.Prompt, targets []router.Target) verdict {
 				total += x[0]
 			}
 		}
-		f.score /= total // NaN where nothing is scored
+		f.score /= total // NaN if nothing is scored
 	}
 	return v
 }
 
-// weigh says how much of what the candidates hold counts, and how many prompts are recorded for them.
+// weigh returns how much of the candidates' cached parts counts, and how many prompts
+// are recorded for them.
 func (n *naive) weigh(p router.Prompt, v *verdict) {
 	sent := make(map[string][]string)
 	for _, r := range n.sent {

@@ -2,7 +2,7 @@
 // candidates, scorers judge those that are left, and the best sum of scores wins.
 // All three are open to the caller.
 //
-// Sessions stay where they were served last, on top of that.
+// In addition, sessions stay at the target that served them last.
 //
 // It is for those who have filters or scorers of their own to add, or sessions
 // that must stay. For the time to the first token alone package leastwork is
@@ -26,8 +26,8 @@ import (
 // Name is the strategy's name in configuration files.
 const Name = "pipeline"
 
-// The reasons of this strategy beside those of package router. ReasonSession and
-// ReasonBestScore are found in decisions.
+// The reasons of this strategy in addition to those of package router. Decisions
+// have ReasonSession and ReasonBestScore.
 const (
 	ReasonSession    router.Reason = "session"         // it served the session last
 	ReasonBestScore  router.Reason = "best_score"      // the greatest score, or the Selector's choice, with affinity off
@@ -53,7 +53,7 @@ const (
 //
 //	sum = Weight / the greatest Weight + 2 x 4 / (4 + d) + Cached / Length
 //
-// where d is the load beyond the least one, and a load is (InFlight + Queued) /
+// with d the load beyond the least one, and a load of (InFlight + Queued) /
 // (Weight / the smallest Weight). A target of unknown load has the mean of those
 // known.
 //
@@ -96,15 +96,14 @@ func New(c Config) (*Strategy, error) {
 	return s, nil
 }
 
-// Stats returns the size of what is remembered of prompts.
+// Stats returns the size of the record of prompts.
 func (s *Strategy) Stats() trie.Stats { return s.cfg.Trie.Stats() }
 
-// Trie and Sessions return what is remembered, to be handed to the Strategy that
-// follows this one.
+// Trie and Sessions return the records, for the Strategy that replaces this one.
 func (s *Strategy) Trie() *trie.Trie    { return s.cfg.Trie }
 func (s *Strategy) Sessions() *Sessions { return s.cfg.Sessions }
 
-// memo is what a Decision carries from Pick to Record.
+// memo is the data that a Decision carries from Pick to Record.
 type memo struct {
 	cache textcache.Memo
 	visit visit
@@ -148,7 +147,7 @@ func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []
 	}, nil
 }
 
-// put keeps r for a later call, without what it knows of this one.
+// put keeps r for a later call, without the data of this one.
 func (s *Strategy) put(r *scratch) {
 	clear(r.targets[:cap(r.targets)])
 	r.offer, r.key, r.home = Offer{}, textcache.Key{}, ""
@@ -246,8 +245,8 @@ func (s *Strategy) reason(r *scratch, i int) router.Reason {
 	return router.ReasonWarm
 }
 
-// Record learns what the target was sent, what of it came to nothing, and where
-// the session is served.
+// Record records the prompt that the target was sent, removes it if the request
+// failed, and binds the session.
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	m, ok := d.Memo.(*memo)
 	if ok {
@@ -268,13 +267,13 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	}
 }
 
-// Forget forgets what the target was sent, and which sessions it served.
+// Forget drops the prompts that the target was sent, and the sessions that it served.
 func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
 	s.cfg.Sessions.forget(id)
 }
 
-// share returns sum as the weighted mean of scores, NaN where nothing is scored.
+// share returns sum as the weighted mean of scores, NaN if there are none.
 func share(sum, weights float64) float64 {
 	if weights == 0 {
 		return math.NaN()

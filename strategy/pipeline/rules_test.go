@@ -34,7 +34,7 @@ func TestGreatLoadBeatsAnyCache(t *testing.T) {
 }
 
 // It is the difference of the loads that counts, not the share of the greatest:
-// what [1,0] leaves where it is warm, [100,0] does not.
+// a target that [1,0] leaves although it is warm, [100,0] does not.
 func TestLoadsDoNotLookAlike(t *testing.T) {
 	s, p := warmTo(t, pipeline.Config{}, 1000)
 	if !always(t, s, p, "warm", busy("warm", 1), busy("idle", 0)) {

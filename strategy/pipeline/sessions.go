@@ -20,8 +20,8 @@ const maxKey = 4 << 10
 //
 // It is our own list because the libraries for it count time from the insertion,
 // by a clock of their own, and most start a goroutine; here a use extends the
-// time, the clock is the caller's, and what a request learns depends on what is
-// bound at that moment, which is one step under one lock.
+// time, the clock is the caller's, and a request's effect depends on the binding
+// at that moment, which is one step under one lock.
 type Sessions struct {
 	max int
 
@@ -40,7 +40,7 @@ func keyOf(p *router.Prompt) (sessionKey, bool) {
 		p.Session != "" && len(p.Model)+len(p.Adapter)+len(p.Salt)+len(p.Session) <= maxKey
 }
 
-// clone copies what may be part of a large body.
+// clone copies a string that may be part of a large body.
 func (k sessionKey) clone() sessionKey {
 	return sessionKey{strings.Clone(k.model), strings.Clone(k.adapter), strings.Clone(k.salt), strings.Clone(k.session)}
 }
@@ -70,8 +70,8 @@ func NewSessions(max int) (*Sessions, error) {
 	return s, nil
 }
 
-// Len returns how many sessions are remembered, those among them that are past
-// their time or whose target was forgotten, and still occupy a place.
+// Len returns the number of remembered sessions, including expired ones and
+// those of forgotten targets that still occupy a place.
 func (s *Sessions) Len() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -95,7 +95,7 @@ func (s *Sessions) at(k sessionKey, now time.Time) *session {
 	return nil
 }
 
-// forget voids what is bound to id, in one step. It keeps its place until it is the
+// forget voids the bindings to id, in one step. It keeps its place until it is the
 // one used least recently.
 func (s *Sessions) forget(id string) {
 	s.mu.Lock()
@@ -103,22 +103,23 @@ func (s *Sessions) forget(id string) {
 	s.forgets.Forget(id)
 }
 
-// visit is what a request has to do with its session's binding. One goroutine at
-// a time uses it. The zero visit is one of a request that was not sent.
+// visit is a request's part in its session's binding. One goroutine at a time
+// uses it. The zero visit is that of a request that was not sent.
 type visit struct {
 	router.Progress
 	mark uint64 // Sessions.forgets when it was sent
 	made bool   // its Sent made the binding
 }
 
-// record learns from what became of a request of session k to the target id.
+// record learns from the outcome of a request of session k to the target id.
 //
 //   - Sent binds a session that is not bound, so that the next request of it,
 //     which may be here before the first token, goes to the same target. A binding
 //     to another target stays: the detour may be for once.
 //   - The first token moves the binding to the target that served.
 //   - A failure that another target might not have had releases the binding to
-//     the target that failed. Any other failure takes back what Sent had made.
+//     the target that failed. Any other failure removes the binding that Sent
+//     had made.
 //
 // All that happens to a session extends its time.
 func (s *Sessions) record(v *visit, k sessionKey, id string, o *router.Outcome, now time.Time, ttl time.Duration) {
@@ -154,8 +155,8 @@ func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *route
 			return nil
 		}
 	case o.Stage == router.FirstToken || o.Stage == router.Finished:
-		// The end of a reply whose first token was seen says nothing new, unless
-		// the binding was lost meanwhile.
+		// The end of a reply after its first token changes nothing, unless the
+		// binding was lost meanwhile.
 		if !mine && (first || e == nil) {
 			e = s.bind(k, id)
 		}
@@ -166,8 +167,8 @@ func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *route
 	return e
 }
 
-// recordByHand is record for a request that carries no visit. That it was sent is
-// known only where the binding says so; so Sent moves it at once.
+// recordByHand is record for a request without a visit. Only the binding shows
+// that it was sent, so Sent moves it immediately.
 func (s *Sessions) recordByHand(k sessionKey, id string, o *router.Outcome, now time.Time, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +197,7 @@ func (s *Sessions) recordByHand(k sessionKey, id string, o *router.Outcome, now 
 	s.sweep(now)
 }
 
-// bind binds k to id anew.
+// bind binds k to id again.
 func (s *Sessions) bind(k sessionKey, id string) *session {
 	e := s.all[k]
 	if e == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/warmroute/router/strategy/pipeline"
 )
 
-// Two routes over one fleet that share their sessions: a session stays where it
-// was served, though another replica has less to do.
+// Two routes over one fleet that share their sessions: a session stays at the
+// target at which it was served, though another replica has less to do.
 func ExampleNewSessions() {
 	sessions, err := pipeline.NewSessions(10_000)
 	if err != nil {

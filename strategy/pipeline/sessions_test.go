@@ -16,8 +16,8 @@ import (
 
 var start = time.Unix(1e9, 0)
 
-// at returns the target that a session is kept at, "" where it is not: among
-// three idle targets, of which none holds anything.
+// at returns the target that a session is kept at, "" if it is not: among three
+// idle targets, of which none holds anything.
 func at(tb testing.TB, s *pipeline.Strategy, p router.Prompt) string {
 	tb.Helper()
 	p.Text = "a text that nobody holds"
@@ -32,8 +32,8 @@ func inSession(key string) router.Prompt {
 	return router.Prompt{Model: "m", Session: key, Text: "hello " + key}
 }
 
-// A session goes where it was served on top of the affinity: where others hold
-// its prompt and have less to do.
+// A session stays at its target in addition to the affinity: if others hold its
+// prompt and have less to do.
 func TestSessionComesFirst(t *testing.T) {
 	s := mustNew(t, pipeline.Config{})
 	p := inSession("s")
@@ -146,7 +146,7 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	}
 }
 
-// What is past its time makes room before the bound is reached.
+// Expired sessions are dropped before the bound is reached.
 func TestExpiredSessionsGo(t *testing.T) {
 	c := &clock{start}
 	s := mustNew(t, pipeline.Config{Now: c.now})
@@ -212,8 +212,8 @@ func TestPassedOverNotForgotten(t *testing.T) {
 	}
 }
 
-// Where nothing is bound yet, Sent binds: the second request of a session does
-// not wait for the first token of the first.
+// If nothing is bound yet, Sent binds: the second request of a session does not
+// wait for the first token of the first.
 func TestSecondRequestBeforeTheFirstToken(t *testing.T) {
 	s := mustNew(t, pipeline.Config{})
 	record(s, pickFor(t, s, inSession("s"), busy("c", 0)), router.Sent)

@@ -48,11 +48,10 @@ type FilterFunc func(ctx context.Context, o *Offer, keep []bool)
 func (f FilterFunc) Filter(ctx context.Context, o *Offer, keep []bool) { f(ctx, o, keep) }
 
 // Scorer judges candidates. It is called as a Filter is, once for all targets, but
-// by Pick only where no session decides.
+// by Pick only if no session decides.
 type Scorer interface {
-	// Score sets scores[i] to what speaks for o.Targets[i], from 0, where nothing
-	// does and where scores[i] is before, to 1. Anything else counts as the
-	// nearest of the two, NaN as 0.
+	// Score sets scores[i] to the score of o.Targets[i], from 0, its value before
+	// the call, to 1. Other values count as the nearest of the two, NaN as 0.
 	Score(ctx context.Context, o *Offer, scores []float64)
 }
 
@@ -63,7 +62,7 @@ type ScorerFunc func(ctx context.Context, o *Offer, scores []float64)
 func (f ScorerFunc) Score(ctx context.Context, o *Offer, scores []float64) { f(ctx, o, scores) }
 
 // Selector chooses by the scores. It is called as a Filter is, but by Pick alone,
-// and not where a session decides.
+// and not if a session decides.
 type Selector interface {
 	// Select returns the index of the one of o.Targets to take. scores[i] is the
 	// weighted mean for o.Targets[i], 0..1, and rand a fresh random number. An
@@ -79,17 +78,17 @@ func (f SelectorFunc) Select(ctx context.Context, o *Offer, scores []float64, ra
 	return f(ctx, o, scores, rand)
 }
 
-// Trace is a set of hooks that tell what goes on inside Pick. Each may be nil.
-// They are called as a Filter is, but by Pick alone.
+// Trace is a set of hooks for events inside Pick. Each may be nil. They are
+// called as a Filter is, but by Pick alone.
 type Trace struct {
-	// BadScores tells that a scorer gave scores that are not within 0..1, once a
-	// call of the scorer.
+	// BadScores reports that a scorer gave scores outside of 0..1, once a call
+	// of the scorer.
 	BadScores func(context.Context, BadScores)
-	// NoneLeft tells that a filter left no candidate.
+	// NoneLeft reports that a filter left no candidate.
 	NoneLeft func(context.Context, NoneLeft)
 }
 
-// BadScores is what Trace.BadScores tells.
+// BadScores is the report of Trace.BadScores.
 type BadScores struct {
 	Scorer string  // its name
 	Target string  // ID of the first of the targets with a bad score
@@ -97,7 +96,7 @@ type BadScores struct {
 	Count  int     // how many targets had one
 }
 
-// NoneLeft is what Trace.NoneLeft tells.
+// NoneLeft is the report of Trace.NoneLeft.
 type NoneLeft struct {
 	Filter  int  // index in Config.Filters
 	Dropped int  // candidates that were there before, all Ready

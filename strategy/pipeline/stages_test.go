@@ -104,7 +104,7 @@ func TestDroppedDoNotCount(t *testing.T) {
 	}
 }
 
-// Filters and scorers see candidates alone, with what is cached there.
+// Filters and scorers see only candidates, with their cached parts.
 func TestOffer(t *testing.T) {
 	var seen []pipeline.Offer
 	look := func(o *pipeline.Offer) {
@@ -154,7 +154,7 @@ func TestOffer(t *testing.T) {
 }
 
 // A scorer of the caller's own counts by its weight, and its bad scores are taken
-// for the nearest good ones and told once a call.
+// for the nearest good ones and reported once a call.
 func TestBadScores(t *testing.T) {
 	inf := math.Inf(1)
 	for _, c := range []struct {
@@ -201,7 +201,7 @@ func TestBadScores(t *testing.T) {
 	}
 }
 
-// The caller's scorers stand beside the built-in ones.
+// The caller's scorers are in addition to the built-in ones.
 func TestOwnScorerCounts(t *testing.T) {
 	for weight, want := range map[float64]string{-1: "idle", 0.01: "idle", 0: "mine", 100: "mine"} {
 		s := mustNew(t, pipeline.Config{Scorers: []pipeline.Weighted{{Scorer: says(map[string]float64{"mine": 1}),
@@ -277,7 +277,7 @@ func TestSelector(t *testing.T) {
 	}
 }
 
-// What is appended to what a stage was lent does not reach the caller's slice.
+// An append to a slice that a stage was lent does not reach the caller's slice.
 func TestStagesCannotReachBehindTheEnd(t *testing.T) {
 	s := mustNew(t, pipeline.Config{Scorers: []pipeline.Weighted{{Scorer: pipeline.ScorerFunc(
 		func(_ context.Context, o *pipeline.Offer, _ []float64) { _ = append(o.Targets, busy("behind", 0)) })}}})

@@ -47,7 +47,7 @@ func TestChances(t *testing.T) {
 	}
 }
 
-// Two choices keep the fullest target near the mean where one choice does not.
+// Two choices keep the fullest target near the mean; one choice does not.
 func TestFlatterThanRandom(t *testing.T) {
 	fullest := func(s router.Strategy) int {
 		ts := fleet(make([]int, 64)...)

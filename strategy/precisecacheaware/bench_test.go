@@ -47,7 +47,7 @@ func sizes(b *testing.B, run func(b *testing.B, s *precisecacheaware.Strategy, t
 	}
 }
 
-// A conversation goes on where it was.
+// A conversation continues at its target.
 func BenchmarkPick(b *testing.B) {
 	sizes(b, func(b *testing.B, s *precisecacheaware.Strategy, ts []router.Target, ps []router.Prompt) {
 		for i := 0; b.Loop(); i++ {

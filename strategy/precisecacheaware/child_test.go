@@ -15,7 +15,7 @@ import (
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
-// child takes the last Ready target and writes down what it is told.
+// child takes the last Ready target and logs its records.
 type child struct{ told []string }
 
 func (c *child) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
@@ -34,7 +34,8 @@ func (c *child) Record(d router.Decision, o router.Outcome) {
 
 func (c *child) Forget(id string) { c.told = append(c.told, "forget "+id) }
 
-// The fallback gets its own Memo back, and is told without one of what it did not decide, each stage once.
+// The fallback gets its own Memo back, and records requests that it did not decide
+// without one, each stage once.
 func TestFallbackStrategyIsToldOfAll(t *testing.T) {
 	e := kvtest.New(t)
 	e.Begin("a", "b")

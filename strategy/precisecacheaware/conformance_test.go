@@ -15,7 +15,7 @@ import (
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
-// informed is a strategy whose owner tells the Index too of a cache that is gone.
+// informed is a strategy with an owner that reports a lost cache to the Index too.
 type informed struct {
 	*precisecacheaware.Strategy
 	x *kvindex.Index
@@ -27,8 +27,8 @@ func (i informed) Forget(id string) {
 }
 
 // TestConformance runs the kit over all that may decide: prompts with and without
-// tokens, targets whose streams can be trusted, some of which hold something, and
-// targets whose streams cannot be.
+// tokens, targets with trusted streams, some of which hold something, and targets
+// whose streams cannot be.
 func TestConformance(t *testing.T) {
 	system := tokens(1, 600)
 	prompts := []router.Prompt{

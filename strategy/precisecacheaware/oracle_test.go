@@ -38,7 +38,7 @@ func (n *naive) resident(id string, p router.Prompt) int {
 	return most
 }
 
-// ended lets the presumption go when the engine has told of it, or must have.
+// ended drops the presumption when the engine has reported it, or must have.
 func (n *naive) ended(id string, s *sending, now time.Time) {
 	over := now.Add(200 * time.Millisecond)
 	if n.trusted[id] && n.resident(id, s.p) == blocks(len(s.p.Tokens)-1) {

@@ -66,7 +66,7 @@ func TestPresumeWindow(t *testing.T) {
 }
 
 // What is presumed is whole blocks, never the last token, of one scope, only of
-// targets that are trusted, and never less than what the index says.
+// targets that are trusted, and never less than the index has.
 func TestPresumeWhat(t *testing.T) {
 	s, e, _ := presuming(t, precisecacheaware.Config{})
 	stem := tokens(1, 100)
@@ -142,8 +142,8 @@ func TestPresumeTakenBack(t *testing.T) {
 	}
 }
 
-// When a request has ended its engine has told of its blocks, or is about to. From
-// then on what the events say counts, such as that the blocks are gone again.
+// When a request has ended, its engine has reported its blocks, or is about to.
+// From then on the events decide, for example that the blocks were removed again.
 func TestPresumeEnds(t *testing.T) {
 	p := part(0, 20)
 	begin := func(t *testing.T) (*precisecacheaware.Strategy, *kvtest.Engines, *clock, router.Decision) {
@@ -285,7 +285,7 @@ func TestPresumeBounds(t *testing.T) {
 	}
 }
 
-// What the engines report is compared with what the index predicted.
+// The engines' reports are compared with the index's predictions.
 func TestMismatch(t *testing.T) {
 	e := kvtest.New(t)
 	e.Begin("b")

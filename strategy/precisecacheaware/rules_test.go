@@ -108,8 +108,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Where there is text, the trie speaks for a target that is not trusted, and for
-// it alone.
+// If there is text, the trie estimates a target that is not trusted, and it
+// alone.
 func TestTextSpeaksForTheUntrusted(t *testing.T) {
 	e := kvtest.New(t)
 	e.Begin("none", "gone")
@@ -166,7 +166,7 @@ func TestAnyQueueIsLongEnough(t *testing.T) {
 	}
 }
 
-// Tokens that wait for prefill count beside those that are not cached.
+// Tokens that wait for prefill count in addition to those that are not cached.
 func TestPrefillWeighs(t *testing.T) {
 	e := kvtest.New(t)
 	e.Begin("none")

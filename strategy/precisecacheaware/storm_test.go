@@ -15,7 +15,7 @@ import (
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
-// fleet is a Router over engines whose events come when the test says so.
+// fleet is a Router over engines that publish events when the test says so.
 func fleet(t *testing.T, weights ...float64) (*router.Router, *kvtest.Engines, *clock) {
 	t.Helper()
 	v, err := loadview.New(loadview.Config{})
@@ -105,8 +105,8 @@ func TestBurstSticks(t *testing.T) {
 	}
 }
 
-// Conversations, 32 at once on 8 engines whose events are told late, begin on all
-// engines under one system prompt and stay where they are.
+// Conversations, 32 at once on 8 engines with late events, begin on all engines
+// under one system prompt and stay there.
 func TestConversationsStay(t *testing.T) {
 	r, e, clock := fleet(t, 1, 1, 1, 1, 1, 1, 1, 1)
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -124,7 +124,7 @@ func TestConversationsStay(t *testing.T) {
 		clock.t = clock.t.Add(30 * time.Millisecond)
 		at := rng.IntN(len(open))
 		c := open[at]
-		if c != nil { // its reply ends, and the engine tells of it
+		if c != nil { // its reply ends, and the engine reports it
 			c.lease.FirstToken()
 			c.lease.Done(router.Outcome{Status: 200})
 			e.Store(c.at, router.Prompt{Tokens: c.tokens})
@@ -160,7 +160,7 @@ func TestConversationsStay(t *testing.T) {
 	}
 }
 
-// All of it at once, beside engines that store, fall silent and start over.
+// All of it at once, while engines store, fall silent and start over.
 func TestAtOnce(t *testing.T) {
 	e := kvtest.New(t)
 	var ts []router.Target
