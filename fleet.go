@@ -39,8 +39,7 @@ type ChangeNotifier interface {
 }
 
 // ForgetNotifier is an optional part of a Fleet that learns when a target is gone
-// or its cache is. New registers the Router's strategy with it if that is a
-// Forgetter.
+// or its cache is. New registers the Router with it, for its strategy and Options.Holders.
 type ForgetNotifier interface {
 	// OnForget registers f, which is called with the ID of each such target, not
 	// under a lock of the fleet's. For a target that left, all f have returned

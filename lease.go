@@ -19,8 +19,9 @@ type Lease struct {
 	decision Decision
 	flight   Flight
 	attempt  attempt
-	prepared any  // of a Preparer, until it picks
-	sent     bool // Sent was recorded
+	prepared any        // of a Preparer, until it picks
+	held     [][]string // targets that have what Prompt.Must refers to, until one is picked
+	sent     bool       // Sent was recorded
 
 	mu      sync.Mutex // serialises Record for this decision
 	unwatch func() bool
@@ -78,12 +79,15 @@ func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
 // choose is the fleet's Choose. If the fleet does not count the target that was
 // picked, nothing was sent after all.
 func (l *Lease) choose(pick func([]Target) (Decision, error)) (d Decision, f Flight, err error) {
+	if !l.attempt.assigned {
+		l.held = l.router.holding(l.decision.Prompt)
+	}
 	if p := l.router.preparer; p != nil && !l.attempt.assigned {
 		l.prepared = p.Prepare(l.ctx, l.decision.Prompt)
 	}
 	err = errNotCounted
 	defer func() { // deferred: the fleet is not ours, and may panic
-		l.prepared = nil // also if nothing was picked
+		l.prepared, l.held = nil, nil // also if nothing was picked
 		if err != nil && l.sent {
 			l.router.strategy.Record(l.decision, Outcome{Stage: Failed, Err: err})
 		}
@@ -162,6 +166,7 @@ func (l *Lease) firstToken() bool {
 	l.first = true
 	l.flight.FirstToken()
 	l.router.strategy.Record(l.decision, Outcome{Stage: FirstToken})
+	l.served()
 	return true
 }
 
@@ -217,6 +222,10 @@ func (l *Lease) end(o *Outcome, ctxDone bool) (first, ok bool) {
 	}
 	*o = o.settled(ended)
 	l.settled, l.outcome = true, *o
+	l.bind(o.Made)
+	if first || o.Stage == Finished {
+		l.served()
+	}
 	// The counters first: they are right whatever the strategy does.
 	if first {
 		l.flight.FirstToken()

@@ -42,6 +42,9 @@ type Options struct {
 	// RetryAfter is not waited for. (The target itself is left alone for as long as
 	// it asked by the fleet: loadview holds it back.)
 	MaxRetryAfter time.Duration
+	// Holders remembers which target has the state that a Prompt.Must refers to. Several Routers may share one. It is
+	// forgotten with its targets as the strategy is. nil means one of the Router's own with the default bounds.
+	Holders *Holders
 	// Rand is the source of the jitter. It is safe for concurrent use; nil means the
 	// global source.
 	Rand func() uint64
@@ -63,6 +66,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.MaxRetryAfter == 0 {
 		o.MaxRetryAfter = 2 * time.Second
+	}
+	if o.Holders == nil {
+		o.Holders = new(Holders)
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Uint64

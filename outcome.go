@@ -59,6 +59,9 @@ type Outcome struct {
 	// Reply is the canonical text of the reply's turn, as prompt.Reply collects
 	// it. The engine has cached it too.
 	Reply string
+	// Made are the ids of state that the reply made at its target, such as the response's own: a later request with
+	// one in Prompt.Must goes there. 64 are kept. Lease.Made reports them earlier.
+	Made []string
 	// RetryAfter is the time that a 429 or 503 asked for; 0: none.
 	RetryAfter time.Duration
 	// NotSent says that the request never reached the target, by no fault of the

@@ -10,6 +10,12 @@ import (
 // pick lets the strategy choose for l and holds it to the targets that were offered.
 func (r *Router) pick(l *Lease, targets []Target) (Decision, error) {
 	exclude := l.attempt.exclude
+	if len(l.held) > 0 {
+		if d, ok := r.held(l, targets, l.held); ok {
+			l.prepared = nil
+			return d, nil
+		}
+	}
 	offered, ok := r.open(r.kept(targets, exclude))
 	if !ok {
 		return Decision{}, r.noTarget(targets, exclude)

@@ -22,6 +22,7 @@ const (
 	ReasonHashOverflow Reason = "hash_overflow"   // that place was full; the next one that was not
 	ReasonAssigned     Reason = "assigned"        // somebody else chose
 	ReasonOnly         Reason = "only_target"     // no other was left
+	ReasonState        Reason = "state"           // it has the state that the request refers to
 
 	ReasonUnhealthy  Reason = "unhealthy"    // its probes fail
 	ReasonCooling    Reason = "cooling"      // it failed lately, or asked to be left alone for a while
@@ -62,6 +63,7 @@ var reasonTexts = [...]ReasonText{
 	{ReasonHashOverflow, "that place was full; the next one that was not", true},
 	{ReasonAssigned, "somebody else chose", true},
 	{ReasonOnly, "no other was left", true},
+	{ReasonState, "it has the state that the request refers to", true},
 	{ReasonUnhealthy, "its probes fail", false},
 	{ReasonCooling, "it failed lately, or asked to be left alone for a while", false},
 	{ReasonTripped, "its circuit breaker is open", false},

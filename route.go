@@ -28,9 +28,10 @@ type core struct {
 	opts     Options
 }
 
-// New returns a Router that chooses with s among the targets of f. If s is a
-// Forgetter and f a ForgetNotifier, s forgets the targets that f says are gone, for
-// as long as the Router is in use; nothing else of the Router stays with f. It
+// New returns a Router that chooses with s among the targets of f. If f is a
+// ForgetNotifier, s, if it is a Forgetter, and Options.Holders forget the targets that
+// f says are gone, for as long as the Router is in use; nothing else of the Router stays
+// with f. It
 // starts no goroutine and needs no closing.
 func New(s Strategy, f Fleet, o Options) *Router {
 	c := &core{strategy: s, fleet: f, opts: o.WithDefaults()}
@@ -39,12 +40,11 @@ func New(s Strategy, f Fleet, o Options) *Router {
 	return &Router{core: c}
 }
 
-// forgetWithFleet has the strategy forget the targets that the fleet says are gone,
-// until c is garbage.
+// forgetWithFleet has the strategy and Holders forget the targets that the fleet says are
+// gone, until c is garbage.
 func (c *core) forgetWithFleet() {
-	_, can := c.strategy.(Forgetter)
 	n, ok := c.fleet.(ForgetNotifier)
-	if !can || !ok {
+	if !ok {
 		return
 	}
 	w := weak.Make(c) // the fleet outlives its routers
@@ -57,12 +57,13 @@ func (c *core) forgetWithFleet() {
 }
 
 func (c *core) forget(id string) {
+	c.opts.Holders.Forget(id)
 	if f, ok := c.strategy.(Forgetter); ok {
 		f.Forget(id)
 	}
 }
 
-// Forget has the strategy, if it is a Forgetter, forget the target with this ID. A
+// Forget has the strategy, if it is a Forgetter, and Options.Holders forget the target with this ID. A
 // Fleet that is a ForgetNotifier does so by itself.
 func (r *Router) Forget(id string) { r.forget(id) }
 
@@ -192,8 +193,17 @@ func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
+	explain := func(ts []Target) []Candidate { return r.explain(ctx, p, ts) }
+	if lists := r.holding(p); len(lists) > 0 {
+		return r.explainHeld(all, lists, explain), nil
+	}
+	return explain(all), nil
+}
+
+// explain returns every one of all as a candidate. It may sort all.
+func (r *Router) explain(ctx context.Context, p Prompt, all []Target) []Candidate {
 	if e, ok := r.strategy.(Explainer); ok {
-		return e.Explain(ctx, p, all, make([]Candidate, 0, len(all))), nil
+		return e.Explain(ctx, p, all, make([]Candidate, 0, len(all)))
 	}
 	slices.SortStableFunc(all, func(a, b Target) int {
 		return cmp.Compare(min(a.State, 1), min(b.State, 1))
@@ -204,5 +214,5 @@ func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 		c.Length, c.Unit = p.Length()
 		out[i] = c
 	}
-	return out, nil
+	return out
 }

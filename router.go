@@ -33,6 +33,14 @@ type Prompt struct {
 	// Tokens are the engine's own token ids, nil if they are unknown. They are not
 	// copied: the caller leaves them alone until the request has ended.
 	Tokens []uint32
+	// Must are the ids of state that the request refers to and that only the target which made it has: a previous
+	// response, a conversation, a file, a medium that is named and not sent. If Options.Holders knows a target for
+	// one of them that the fleet offers, the request goes there, in whatever State it is; the ids before count
+	// more. 64 are looked at. Ids of media begin with "media:".
+	Must []string
+	// Brings are the ids of state that the request itself brings, such as a medium that is sent with a name: once
+	// it was served its target has them, and those in Must. They do not decide where it goes. 64 are kept.
+	Brings []string
 }
 
 // Scope returns one key for Model, Adapter and Salt. Different scopes have
