@@ -15,7 +15,9 @@ const maxFile = 4 << 20
 func TestThousandReplicas(t *testing.T) {
 	var b strings.Builder
 	for i := range 1000 {
-		fmt.Fprintf(&b, "[[providers]]\nname = \"vllm-%d\"\nkind = \"openai_compatible\"\napi_base = \"http://10.0.%d.%d:8000\"\n[providers.kv_events]\nendpoint = \"tcp://10.0.%d.%d:5557\"\n[providers.lmcache]\nendpoint = \"http://10.0.%d.%d:8100/occupancy\"\n",
+		fmt.Fprintf(&b, "[[providers]]\nname = \"vllm-%d\"\nkind = \"openai_compatible\"\napi_base = "+
+			"\"http://10.0.%d.%d:8000\"\n[providers.kv_events]\nendpoint = "+
+			"\"tcp://10.0.%d.%d:5557\"\n[providers.lmcache]\nendpoint = \"http://10.0.%d.%d:8100/occupancy\"\n",
 			i, i/250, i%250, i/250, i%250, i/250, i%250)
 	}
 	for r := range 4 {

@@ -86,7 +86,8 @@ func (f *fleet) file(events bool, use ...int) string {
 			fmt.Fprintf(&b, "[providers.kv_events]\nendpoint = %q\nreplay_endpoint = %q\ntopic = \"kv\"\n",
 				r.Events().Endpoint(), r.Events().ReplayEndpoint())
 		}
-		fmt.Fprintf(&b, "[providers.lmcache]\nendpoint = \"%s/occupancy\"\nrefresh_secs = 0.1\ntimeout_secs = 0.3\nstale_secs = 1\n", f.caches[i].URL)
+		fmt.Fprintf(&b, "[providers.lmcache]\nendpoint = \"%s/occupancy\"\nrefresh_secs = 0.1\ntimeout_secs = "+
+			"0.3\nstale_secs = 1\n", f.caches[i].URL)
 		targets += fmt.Sprintf("{ provider = \"r%d\", model = \"engine-name\" }, ", i)
 	}
 	for _, s := range []string{"cache_aware", "pipeline", "precise_cache_aware", "lmcache_aware"} {

@@ -186,7 +186,8 @@ func TestReloadOfTheFleet(t *testing.T) {
 		if len(policies) != 1 {
 			t.Errorf("%d subscriptions, though only [health] has changed", len(policies))
 		}
-		reload(t, g, file("[egress]\nblock_private = true\n[metrics_scrape]\ninterval_secs = 1\n[health_probe]\nfailures = 1\n", ""))
+		reload(t, g, file("[egress]\nblock_private = true\n[metrics_scrape]\ninterval_secs = 1\n[health_probe]\nfailures = "+
+			"1\n", ""))
 		synctest.Wait()
 		if len(policies) != 2 || policies[0].BlockPrivate || !policies[1].BlockPrivate {
 			t.Errorf("subscriptions with %+v", policies)

@@ -184,7 +184,9 @@ func TestRunReadsTheEngines(t *testing.T) {
 		mu.Unlock()
 		switch r.URL.Path {
 		case "/a/m":
-			_, _ = io.WriteString(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 7\n# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine=\"0\"} 2\n")
+			_, _ = io.WriteString(w,
+				"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 7\n# TYPE "+
+					"vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine=\"0\"} 2\n")
 		case "/full":
 			_, _ = io.WriteString(w, `{"occupancy": 0.9}`)
 		case "/free":
@@ -252,8 +254,11 @@ targets = [{ provider = "a" }, { provider = "b" }, { provider = "c" }]
 // The page of ranks behind one address is read once for all, and each takes its own part.
 func TestRunReadsTheRanks(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 7\nvllm:num_requests_running{engine=\"1\"} 3\n"+
-			"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine=\"0\"} 2\nvllm:num_requests_waiting{engine=\"1\"} 0\n")
+		_, _ = io.WriteString(w,
+			"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} "+
+				"7\nvllm:num_requests_running{engine=\"1\"} 3\n"+
+				"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{engine=\"0\"} "+
+				"2\nvllm:num_requests_waiting{engine=\"1\"} 0\n")
 	}))
 	defer s.Close()
 	g := mustBuild(t, `

@@ -35,24 +35,29 @@ endpoint = "http://full:8100/occupancy"
 		want []string
 	}{
 		"all is told": {route("precise_cache_aware", "full") + route("lmcache_aware", "full", "plain"), options(), []string{
-			"routes[1].strategy: nothing is known of the caches of plain, which have no lmcache: they come after those with free capacity",
+			"routes[1].strategy: nothing is known of the caches of plain, which have no lmcache: they come after those with " +
+				"free capacity",
 		}},
 		"precise without events": {route("precise_cache_aware", "plain"), options(), []string{
 			"providers[1]: no route has this provider",
-			"routes[0].strategy: no provider of this route has kv_events, so precise_cache_aware always does what its fallback says: least_load",
+			"routes[0].strategy: no provider of this route has kv_events, so precise_cache_aware always does what its " +
+				"fallback says: least_load",
 		}},
 		"precise without events, with a source": {route("precise_cache_aware", "plain") + source, options(), []string{
 			"providers[1]: no route has this provider",
-			"routes[0].strategy: no provider of this route has kv_events, so precise_cache_aware always does what its fallback says: text",
+			"routes[0].strategy: no provider of this route has kv_events, so precise_cache_aware always does what its " +
+				"fallback says: text",
 		}},
 		"precise where one has none": {route("precise_cache_aware", "plain", "full"), options(), []string{
 			"providers[1].lmcache: is not polled: no route of this provider has a strategy that reads occupancies",
-			"routes[0].strategy: nothing is known of the caches of plain, which have no kv_events: they neither win nor lose by them",
+			"routes[0].strategy: nothing is known of the caches of plain, which have no kv_events: they neither win nor lose " +
+				"by them",
 		}},
 		"no subscriber": {route("precise_cache_aware", "full"), silent(options()), []string{
 			"providers[1].kv_events: KV events cannot be read here",
 			"providers[1].lmcache: is not polled: no route of this provider has a strategy that reads occupancies",
-			"routes[0].strategy: KV events cannot be read here, so precise_cache_aware always does what its fallback says: least_load",
+			"routes[0].strategy: KV events cannot be read here, so precise_cache_aware always does what its fallback says: " +
+				"least_load",
 		}},
 		"lmcache without lmcache": {route("lmcache_aware", "plain"), options(), []string{
 			"providers[1]: no route has this provider",
@@ -84,8 +89,11 @@ endpoint = "http://full:8100/occupancy"
 			t.Error(name)
 		}
 	}
-	twice := mustParse(t, "[[providers]]\nname='a'\napi_base='http://a'\n[[providers]]\nname='b'\napi_base='http://a'\n[[routes]]\nmodel='m'\ntargets=[{provider='a'},{provider='b'}]\n", options())
-	if len(twice.Warnings) != 1 || twice.Warnings[0].String() != "6:1: providers[1].api_base: is the address of providers[0] too; neither counts what the other is sent" {
+	twice := mustParse(t,
+		"[[providers]]\nname='a'\napi_base='http://a'\n[[providers]]\nname='b'\napi_base='http://a'\n[[routes]]\nmodel='m'\ntargets=[{provider='a'},{provider='b'}]\n", options())
+	if len(twice.Warnings) != 1 ||
+		twice.Warnings[0].String() != "6:1: providers[1].api_base: is the address of providers[0] too; neither counts what "+
+			"the other is sent" {
 		t.Error(twice.Warnings)
 	}
 }

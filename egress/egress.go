@@ -72,7 +72,8 @@ func (e *DeniedError) Error() string {
 	default:
 		setting = "BlockPrivate = false (block_private)"
 	}
-	return fmt.Sprintf("egress: %s is denied: %s is %s%s%s; %s allows all of these, AllowHosts (allow_hosts) this host alone",
+	return fmt.Sprintf("egress: %s is denied: %s is %s%s%s; %s allows all of these, AllowHosts (allow_hosts) this host "+
+		"alone",
 		e.Target, is, article(e.Range), e.Range, block, setting)
 }
 

@@ -61,7 +61,8 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 		return d, nil, fmt.Errorf("loadview: Choose: pick chose %q, which was not offered", d.Target.ID)
 	}
 	m.sent++
-	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers, text: d.Prompt.Text, prefill: prefill(d)}
+	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers, text: d.Prompt.Text,
+		prefill: prefill(d)}
 	n := m.inFlight.Load() + 1
 	m.inFlight.Store(n)
 	m.peak = max(m.peak, n)

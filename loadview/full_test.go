@@ -216,7 +216,8 @@ func TestGoodputUnderOverload(t *testing.T) {
 		} {
 			for _, over := range []float64{1, 1.03, 1.25, 1.5, 2} {
 				got := goodput(t, engines, int(float64(fits)*over), refusal, Config{})
-				t.Logf("%d engines, %s, %.2f of what fits: %.0f a second, %.2f of that just below", engines, name, over, got, got/below)
+				t.Logf("%d engines, %s, %.2f of what fits: %.0f a second, %.2f of that just below", engines, name, over,
+					got, got/below)
 				if got < 0.9*below {
 					t.Errorf("%d engines, %s, %.2f of what fits: %.0f a second; just below %.0f", engines, name, over, got, below)
 				}

@@ -117,7 +117,8 @@ func TestTwoGateways(t *testing.T) {
 		one := imbalance(t, 1, c.clients, true)
 		two := imbalance(t, 2, c.clients, true)
 		blind := imbalance(t, 2, c.clients, false)
-		t.Logf("%d clients, the most in flight on a replica over the mean: one gateway %.2f, two gateways %.2f, two that do not scrape %.2f",
+		t.Logf("%d clients, the most in flight on a replica over the mean: one gateway %.2f, two gateways %.2f, two that "+
+			"do not scrape %.2f",
 			c.clients, one, two, blind)
 		if two > 1.3*one {
 			t.Errorf("%d clients: two gateways are more than 1.3 times as uneven as one", c.clients)

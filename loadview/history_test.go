@@ -38,7 +38,8 @@ var errLook = errors.New("only looking")
 func drive(t *testing.T, ops []byte) *driver {
 	d := &driver{t: t, m: &model{}, clock: time.Unix(1000, 0), ops: ops, told: map[string]router.State{}}
 	v, err := New(Config{
-		CoolAfter: modelCoolAfter, CoolBase: modelBase, CoolMax: modelMax, Jitter: -1, RetryAfterMax: modelRetryMax, FullFor: -1,
+		CoolAfter: modelCoolAfter, CoolBase: modelBase, CoolMax: modelMax, Jitter: -1, RetryAfterMax: modelRetryMax,
+		FullFor: -1,
 		Breaker: true, BreakerFailures: modelFailures, BreakerOpen: modelOpen,
 		Now: func() time.Time { return d.clock },
 		Trace: Trace{

@@ -35,9 +35,10 @@ func TestPoison(t *testing.T) {
 			v := newView(t, Config{Breaker: breaker, BreakerFailures: 3}, 3)
 			r := router.New(pickLeast{}, v, router.Options{})
 			for range 20 {
-				err := r.Do(t.Context(), router.Prompt{Text: "poison"}, func(context.Context, *router.Lease) (router.Outcome, error) {
-					return crash, nil
-				})
+				err := r.Do(t.Context(), router.Prompt{Text: "poison"},
+					func(context.Context, *router.Lease) (router.Outcome, error) {
+						return crash, nil
+					})
 				if err == nil {
 					t.Fatal("it was served")
 				}
@@ -148,7 +149,8 @@ func TestSuspectsAreBounded(t *testing.T) {
 		set(t, v)
 		runtime.GC()
 		long := strings.Repeat("x", 3*maxHashed)
-		if v.suspects.key(long) == v.suspects.key(long[1:]+"y") || v.suspects.key(long) != v.suspects.key(strings.Clone(long)) {
+		if v.suspects.key(long) == v.suspects.key(long[1:]+"y") ||
+			v.suspects.key(long) != v.suspects.key(strings.Clone(long)) {
 			t.Error("long texts have no identity")
 		}
 	})

@@ -163,7 +163,8 @@ func TestRestartOfARank(t *testing.T) {
 		t.Helper()
 		text := ""
 		for i, n := range []int{a, b} {
-			text += fmt.Sprintf("vllm:num_requests_running{engine=\"%d\"} 0\nvllm:num_requests_waiting{engine=\"%d\"} 0\nvllm:prompt_tokens_total{engine=\"%d\"} %d\n", i, i, i, n)
+			text += fmt.Sprintf("vllm:num_requests_running{engine=\"%d\"} 0\nvllm:num_requests_waiting{engine=\"%d\"} "+
+				"0\nvllm:prompt_tokens_total{engine=\"%d\"} %d\n", i, i, i, n)
 		}
 		for i, m := range v.members {
 			if failed {

@@ -21,13 +21,15 @@ func TestTimeoutBesideAnswers(t *testing.T) {
 		other func(*View)
 		want  int
 	}{
-		"nobody else":          {router.ErrAttemptTimeout, func(*View) {}, 1},
-		"another finished":     {router.ErrAttemptTimeout, func(v *View) { send(t, v, a).Done(ok) }, 0},
-		"another began":        {context.DeadlineExceeded, func(v *View) { send(t, v, a).FirstToken() }, 0},
-		"another got a status": {os.ErrDeadlineExceeded, func(v *View) { send(t, v, a).Done(router.Outcome{Status: 404}) }, 0},
-		"another was canceled": {router.ErrAttemptTimeout, func(v *View) { send(t, v, a).Done(router.Outcome{Stage: router.Canceled}) }, 1},
-		"no connection":        {dial, func(v *View) { send(t, v, a).Done(ok) }, 1},
-		"no time-out":          {net.ErrClosed, func(v *View) { send(t, v, a).Done(ok) }, 1},
+		"nobody else":      {router.ErrAttemptTimeout, func(*View) {}, 1},
+		"another finished": {router.ErrAttemptTimeout, func(v *View) { send(t, v, a).Done(ok) }, 0},
+		"another began":    {context.DeadlineExceeded, func(v *View) { send(t, v, a).FirstToken() }, 0},
+		"another got a status": {os.ErrDeadlineExceeded, func(v *View) { send(t, v, a).Done(router.Outcome{Status: 404}) },
+			0},
+		"another was canceled": {router.ErrAttemptTimeout,
+			func(v *View) { send(t, v, a).Done(router.Outcome{Stage: router.Canceled}) }, 1},
+		"no connection": {dial, func(v *View) { send(t, v, a).Done(ok) }, 1},
+		"no time-out":   {net.ErrClosed, func(v *View) { send(t, v, a).Done(ok) }, 1},
 	} {
 		v := newView(t, Config{}, 1)
 		send(t, v, a).Done(ok) // before

@@ -38,12 +38,17 @@ type chatRequest struct {
 // benchBody is an agent's conversation of 128 KiB: tools, a system prompt, and
 // turns of prose and code with the escapes that these have in JSON.
 func benchBody(t testing.TB) []byte {
-	const code = "func (s *Server) handle(w http.ResponseWriter, r *http.Request) {\n\tif r.Method != \"POST\" {\n\t\thttp.Error(w, \"method not allowed\", 405)\n\t\treturn\n\t}\n\t// read what the client sent, and answer\n\tbody, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))\n\tif err != nil {\n\t\tlog.Printf(\"read: %v\", err)\n\t}\n}\n"
-	const prose = "The handler rejects everything but POST, which is what the gateway sends; the limit on the body is one mebibyte. I would move the limit into the configuration and return 413 instead of logging.\n\n"
+	const code = "func (s *Server) handle(w http.ResponseWriter, r *http.Request) {\n\tif r.Method != \"POST\" " +
+		"{\n\t\thttp.Error(w, \"method not allowed\", 405)\n\t\treturn\n\t}\n\t// read what the client sent, and " +
+		"answer\n\tbody, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))\n\tif err != nil " +
+		"{\n\t\tlog.Printf(\"read: %v\", err)\n\t}\n}\n"
+	const prose = "The handler rejects everything but POST, which is what the gateway sends; the limit on the body is " +
+		"one mebibyte. I would move the limit into the configuration and return 413 instead of logging.\n\n"
 	var tools []any
 	for i := range 12 {
 		tools = append(tools, map[string]any{"type": "function", "function": map[string]any{
-			"name": fmt.Sprintf("tool_%d", i), "description": "Reads a file of the project and returns its lines.\nUse it before \"edit\".",
+			"name":        fmt.Sprintf("tool_%d", i),
+			"description": "Reads a file of the project and returns its lines.\nUse it before \"edit\".",
 			"parameters": map[string]any{"type": "object", "required": []string{"path"}, "properties": map[string]any{
 				"path": map[string]any{"type": "string", "description": "The file's path, from the root"},
 				"from": map[string]any{"type": "integer", "description": "The first line", "default": 1},
@@ -56,11 +61,13 @@ func benchBody(t testing.TB) []byte {
 		messages = append(messages,
 			map[string]any{"role": "user", "content": fmt.Sprintf("Question %d: what does this do?\n```go\n%s```\n", i, code)},
 			map[string]any{"role": "assistant", "content": strings.Repeat(prose, 3), "tool_calls": []any{map[string]any{
-				"id": fmt.Sprintf("call_%d", i), "type": "function", "function": map[string]any{"name": "tool_1", "arguments": fmt.Sprintf(`{"path":"server/handle_%d.go","from":1}`, i)},
+				"id": fmt.Sprintf("call_%d", i), "type": "function", "function": map[string]any{"name": "tool_1",
+					"arguments": fmt.Sprintf(`{"path":"server/handle_%d.go","from":1}`, i)},
 			}}},
 			map[string]any{"role": "tool", "tool_call_id": fmt.Sprintf("call_%d", i), "content": strings.Repeat(code, 3)})
 		var err error
-		if body, err = encode(map[string]any{"model": "m", "messages": messages, "tools": tools, "stream": true}); err != nil {
+		if body, err = encode(map[string]any{"model": "m", "messages": messages, "tools": tools,
+			"stream": true}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -26,7 +26,8 @@ func TestConversationKeys(t *testing.T) {
 		{http.Header{"thread_id": {"a"}, "session_id": {"run"}}, "thread_id:0::a"},
 		{headers("x-session-id", "s", "thread-id", "a"), "x-session-id:0::s"},
 	} {
-		if p, err := prompt.FromRequest("/v1/responses", c.h, []byte(`{"prompt_cache_key":"run"}`)); err != nil || p.Session != c.want {
+		if p, err := prompt.FromRequest("/v1/responses", c.h, []byte(`{"prompt_cache_key":"run"}`)); err != nil ||
+			p.Session != c.want {
 			t.Errorf("%v: %q, %v; want %q", c.h, p.Session, err, c.want)
 		}
 	}
@@ -35,10 +36,12 @@ func TestConversationKeys(t *testing.T) {
 // TestBesideMessages: content outside of the messages decides about the prompt too.
 func TestBesideMessages(t *testing.T) {
 	for _, c := range []struct{ path, form, one, two string }{
-		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"documents":%s}`, `[{"title":"a","text":"one"}]`, `[{"title":"a","text":"two"}]`},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"documents":%s}`,
+			`[{"title":"a","text":"one"}]`, `[{"title":"a","text":"two"}]`},
 		{"/v1/chat/completions", `{"chat_template":%s,"messages":[{"role":"user","content":"x"}]}`, `"one"`, `"two"`},
 		{"/v1/messages", `{"chat_template":%s,"messages":[{"role":"user","content":"x"}]}`, `"one"`, `"two"`},
-		{"/v1/responses", `{"input":"x","previous_input_messages":%s}`, `[{"role":"user","content":"one"}]`, `[{"role":"user","content":"two"}]`},
+		{"/v1/responses", `{"input":"x","previous_input_messages":%s}`, `[{"role":"user","content":"one"}]`,
+			`[{"role":"user","content":"two"}]`},
 		{"/v1/responses", `{"input":"x","prompt":%s}`, `{"id":"one"}`, `{"id":"one","variables":{"a":"b"}}`},
 		{"/v1/completions", `{"prompt":"x","prompt_embeds":%s}`, `"b25l"`, `"dHdv"`},
 		{"/v1/completions", `{"prompt_embeds":%s}`, `["b25l"]`, `["dHdv"]`},
@@ -59,7 +62,8 @@ func TestBesideMessages(t *testing.T) {
 		}
 	}
 	// The messages of before go on in the input.
-	p, _ := prompt.FromRequest("/v1/responses", nil, []byte(`{"input":"y","previous_input_messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}]}`))
+	p, _ := prompt.FromRequest("/v1/responses", nil,
+		[]byte(`{"input":"y","previous_input_messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}]}`))
 	if want := u + "x" + a + "a" + u + "y"; p.Text != want {
 		t.Errorf("%q, want %q", p.Text, want)
 	}
@@ -161,7 +165,8 @@ func TestPythonJSON(t *testing.T) {
 			t.Errorf("%q: %q, %v", body, p.Text, err)
 		}
 	}
-	for _, body := range []string{`{"a":nan}`, `{"a":-NaN}`, `{"a":Infinit}`, `{"a":+Infinity}`, `{"a":Infinityx}`, "\xef\xbb{}", `{"a":01}`} {
+	for _, body := range []string{`{"a":nan}`, `{"a":-NaN}`, `{"a":Infinit}`, `{"a":+Infinity}`, `{"a":Infinityx}`,
+		"\xef\xbb{}", `{"a":01}`} {
 		if _, err := prompt.FromChat([]byte(body)); !errors.Is(err, prompt.ErrSyntax) {
 			t.Errorf("%q: %v", body, err)
 		}
@@ -194,7 +199,8 @@ func TestScopeBound(t *testing.T) {
 func TestScopeNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, member := range []string{
-		``, `"cache_salt":"a",`, `"cache_salt":"b",`, `"extra_key":"a",`, `"extra_key":["b"],`, `"cache_salt":"a","extra_key":"b",`,
+		``, `"cache_salt":"a",`, `"cache_salt":"b",`, `"extra_key":"a",`, `"extra_key":["b"],`,
+		`"cache_salt":"a","extra_key":"b",`,
 		`"lora_path":"a",`, `"lora_request":{"lora_name":"b","lora_int_id":1,"lora_path":"/p"},`,
 	} {
 		for _, c := range []struct{ path, rest string }{

@@ -39,7 +39,8 @@ func TestRetryAfter(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	var r prompt.Reply
 	fmt.Fprint(&r, `{"choices":[{"index":0,"message":{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}`)
-	want := router.Outcome{Status: 200, Reply: a + "hi", PromptTokens: 7, CachedTokens: 5, CachedReported: true, OutputTokens: 3}
+	want := router.Outcome{Status: 200, Reply: a + "hi", PromptTokens: 7, CachedTokens: 5, CachedReported: true,
+		OutputTokens: 3}
 	if d := cmp.Diff(want, r.Outcome(200, http.Header{})); d != "" {
 		t.Error(d)
 	}
@@ -87,17 +88,22 @@ func TestReplyErr(t *testing.T) {
 		{"a code in words", `{"error":{"message":"no","code":"model_not_found"}}`, &prompt.ReplyError{}},
 		{"a string", `{"error":"no"}`, &prompt.ReplyError{}},
 		{"Anthropic", `{"type":"error","error":{"type":"overloaded_error","message":"no"}}`, &prompt.ReplyError{}},
-		{"older vLLM", `{"object":"error","message":"no","type":"BadRequestError","code":400}`, &prompt.ReplyError{Status: 400}},
-		{"SGLang, batch or not", events(`{"error":{"message":"no","type":"invalid_request_error","code":400,"retryable":false}}`, `[DONE]`), &prompt.ReplyError{Status: 400}},
+		{"older vLLM", `{"object":"error","message":"no","type":"BadRequestError","code":400}`,
+			&prompt.ReplyError{Status: 400}},
+		{"SGLang, batch or not",
+			events(`{"error":{"message":"no","type":"invalid_request_error","code":400,"retryable":false}}`, `[DONE]`),
+			&prompt.ReplyError{Status: 400}},
 		{"the first event", events(`{"error":{"message":"no","code":500}}`, `[DONE]`), &prompt.ReplyError{Status: 500}},
 		{"Anthropic's first event", events(`{"type":"error","error":{"type":"overloaded_error"}}`), &prompt.ReplyError{}},
 		{"Responses", events(`{"type":"response.failed","response":{"output":[]}}`), &prompt.ReplyError{}},
 		{"later", events(chunk, `{"error":{"code":500}}`), &prompt.ReplyError{Status: 500, Begun: true}},
-		{"a later one does not count", events(`{"error":{"code":500}}`, `{"error":{"code":400}}`), &prompt.ReplyError{Status: 500}},
+		{"a later one does not count", events(`{"error":{"code":500}}`, `{"error":{"code":400}}`),
+			&prompt.ReplyError{Status: 500}},
 		{"no status", `{"error":{"code":7}}`, &prompt.ReplyError{}},
 		{"an answer", `{"choices":[{"index":0,"message":{"role":"assistant","content":"x"}}]}`, nil},
 		{"null", `{"error":null,"output":[]}`, nil},
-		{"Responses' own member", `{"object":"response","error":null,"output":[{"type":"message","role":"assistant","content":"x"}]}`, nil},
+		{"Responses' own member",
+			`{"object":"response","error":null,"output":[{"type":"message","role":"assistant","content":"x"}]}`, nil},
 		{"beside an answer", `{"choices":[],"error":{"code":1}}`, nil},
 		{"said by the model", events(`{"choices":[{"index":0,"delta":{"content":"{\"error\":1}"}}]}`), nil},
 		{"nothing", ``, nil},

@@ -88,7 +88,8 @@ func TestTauBench(t *testing.T) {
 	if requests != 2454 {
 		t.Errorf("%d requests, want 2454", requests)
 	}
-	t.Logf("%d requests, %d bytes, %.1f%% of them known from the request before", requests, total, 100*float64(shared)/float64(total))
+	t.Logf("%d requests, %d bytes, %.1f%% of them known from the request before", requests, total,
+		100*float64(shared)/float64(total))
 }
 
 // chatStream makes the events of a streamed reply, n bytes of content each.
@@ -107,7 +108,8 @@ func chatStream(t testing.TB, m message, n int) []byte {
 	var b []byte
 	send := func(delta any) {
 		b = append(b, "data: "...)
-		b = append(b, marshal(t, map[string]any{"object": "chat.completion.chunk", "choices": []any{map[string]any{"index": 0, "delta": delta}}})...)
+		b = append(b, marshal(t, map[string]any{"object": "chat.completion.chunk",
+			"choices": []any{map[string]any{"index": 0, "delta": delta}}})...)
 		b = append(b, "\n\n"...)
 	}
 	send(map[string]any{"role": "assistant", "content": ""})
@@ -221,7 +223,8 @@ func TestAgentText(t *testing.T) {
 		last[v.Session] = whole
 		var r prompt.Reply
 		r.Write(marshal(t, map[string]any{"choices": []any{map[string]any{"text": v.Output}}}))
-		if want := v.Output[:min(len(v.Output), prompt.DefaultReply)]; !strings.HasPrefix(want, r.Text()) || len(r.Text()) < len(want)-4 {
+		if want := v.Output[:min(len(v.Output), prompt.DefaultReply)]; !strings.HasPrefix(want, r.Text()) ||
+			len(r.Text()) < len(want)-4 {
 			t.Fatalf("a reply of %d bytes became %d", len(v.Output), len(r.Text()))
 		}
 		n++

@@ -35,7 +35,11 @@ var replies = []struct {
 		next:  `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello 😀, \"you\""},{"role":"user","content":"x"}]}`,
 		reply: []string{
 			`{"id":"1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","reasoning_content":"hm","content":"Hello 😀, \"you\"","refusal":null,"tool_calls":[]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`,
-			events(`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}`, `{"choices":[{"index":0,"delta":{"content":"Hello \ud83d\ude00"},"logprobs":null}]}`, `{"choices":[{"delta":{"content":", \"you\""},"index":0,"finish_reason":"stop"}]}`, `{"choices":[],"usage":{"prompt_tokens":1}}`, `[DONE]`),
+			events(`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`,
+				`{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}`,
+				`{"choices":[{"index":0,"delta":{"content":"Hello \ud83d\ude00"},"logprobs":null}]}`,
+				`{"choices":[{"delta":{"content":", \"you\""},"index":0,"finish_reason":"stop"}]}`,
+				`{"choices":[],"usage":{"prompt_tokens":1}}`, `[DONE]`),
 		},
 	},
 	{
@@ -88,7 +92,8 @@ var replies = []struct {
 				`{"type":"content_block_start","index":5,"content_block":{"type":"text","text":""}}`,
 				`{"type":"content_block_delta","index":5,"delta":{"type":"text_delta","text":"so"}}`,
 				`{"type":"content_block_stop","index":5}`,
-				`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":9}}`, `{"type":"message_stop"}`),
+				`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":9}}`,
+				`{"type":"message_stop"}`),
 		},
 	},
 	{
@@ -183,14 +188,15 @@ func TestReplyMixed(t *testing.T) {
 // TestReplyUnknown has replies that say nothing of the next request.
 func TestReplyUnknown(t *testing.T) {
 	for name, body := range map[string]string{
-		"nothing":          ``,
-		"error":            `{"error":{"message":"no"}}`,
-		"Anthropic error":  `{"type":"error","error":{"type":"x","message":"no"}}`,
-		"HTML":             `<html><body>data: {"choices":[{"index":0,"delta":{"content":"x"}}]}`,
-		"array":            `[{"choices":[]}]`,
-		"two choices":      `{"choices":[{"index":0,"message":{"role":"assistant","content":"a"}},{"index":1,"message":{"role":"assistant","content":"b"}}]}`,
-		"two texts":        `{"choices":[{"index":0,"text":"a"},{"index":1,"text":"b"}]}`,
-		"two streams":      events(`{"choices":[{"index":0,"delta":{"content":"a"}}]}`, `{"choices":[{"index":1,"delta":{"content":"b"}}]}`),
+		"nothing":         ``,
+		"error":           `{"error":{"message":"no"}}`,
+		"Anthropic error": `{"type":"error","error":{"type":"x","message":"no"}}`,
+		"HTML":            `<html><body>data: {"choices":[{"index":0,"delta":{"content":"x"}}]}`,
+		"array":           `[{"choices":[]}]`,
+		"two choices":     `{"choices":[{"index":0,"message":{"role":"assistant","content":"a"}},{"index":1,"message":{"role":"assistant","content":"b"}}]}`,
+		"two texts":       `{"choices":[{"index":0,"text":"a"},{"index":1,"text":"b"}]}`,
+		"two streams": events(`{"choices":[{"index":0,"delta":{"content":"a"}}]}`,
+			`{"choices":[{"index":1,"delta":{"content":"b"}}]}`),
 		"empty":            `{"choices":[{"index":0,"message":{"role":"assistant","content":""}}]}`,
 		"empty stream":     events(`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `[DONE]`),
 		"only thinking":    events(`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}`, `{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}`, `{"type":"content_block_stop","index":0}`),
@@ -212,8 +218,10 @@ func TestReplyBounds(t *testing.T) {
 		"whole":  `{"choices":[{"index":0,"message":{"role":"assistant","content":"` + long + `"}}]}`,
 		"stream": strings.Repeat(events(`{"choices":[{"index":0,"delta":{"content":"`+long[:3*1000]+`"}}]}`), 100),
 		"blocks": events(`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`) +
-			strings.Repeat(events(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"`+long[:3*1000]+`"}}`), 100),
-		"items": strings.Repeat(events(`{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"`+long[:3*1000]+`"}`), 100),
+			strings.Repeat(events(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"`+long[:3*1000]+
+				`"}}`), 100),
+		"items": strings.Repeat(events(`{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"`+
+			long[:3*1000]+`"}`), 100),
 	} {
 		var r prompt.Reply
 		for len(body) > 0 {
@@ -221,7 +229,8 @@ func TestReplyBounds(t *testing.T) {
 			r.Write([]byte(body[:n]))
 			body = body[n:]
 		}
-		if got := r.Text(); len(got) > prompt.DefaultReply || len(got) < prompt.DefaultReply-4 || !strings.HasPrefix(want, got) {
+		if got := r.Text(); len(got) > prompt.DefaultReply || len(got) < prompt.DefaultReply-4 ||
+			!strings.HasPrefix(want, got) {
 			t.Errorf("%s: %d bytes, %.20q ... %q", name, len(got), got, got[max(0, len(got)-4):])
 		}
 	}

@@ -31,21 +31,28 @@ func TestSession(t *testing.T) {
 		want string
 	}{
 		{"none", headers(), `{}`, ""},
-		{"session", headers("X-Session-Id", "k", "X-Claude-Code-Session-Id", "c", "session-id", "d"), `{"prompt_cache_key":"p"}`, "x-session-id:0::k"},
+		{"session", headers("X-Session-Id", "k", "X-Claude-Code-Session-Id", "c", "session-id", "d"),
+			`{"prompt_cache_key":"p"}`, "x-session-id:0::k"},
 		{"Claude Code", headers("X-Claude-Code-Session-Id", "c", "session-id", "d"), `{}`, "x-claude-code-session-id:0::c"},
-		{"its sub-agent", headers("X-Claude-Code-Session-Id", "c", "X-Claude-Code-Agent-Id", "a"), `{}`, "x-claude-code-session-id/agent:0::1:c:a"},
-		{"metadata", headers("session-id", "d"), `{"metadata":{"user_id":"{\"device_id\":\"x\",\"session_id\":\"s\"}"}}`, "body.metadata.user_id:0::s"},
-		{"older metadata", headers(), `{"metadata":{"user_id":"user_ab12_account_` + uuid + `_session_` + uuid + `"}}`, "body.metadata.user_id:0::" + uuid},
-		{"its sub-agent", headers("X-Claude-Code-Agent-Id", "a"), `{"metadata":{"user_id":"{\"session_id\":\"s\"}"}}`, "body.metadata.user_id/agent:0::1:s:a"},
+		{"its sub-agent", headers("X-Claude-Code-Session-Id", "c", "X-Claude-Code-Agent-Id", "a"), `{}`,
+			"x-claude-code-session-id/agent:0::1:c:a"},
+		{"metadata", headers("session-id", "d"), `{"metadata":{"user_id":"{\"device_id\":\"x\",\"session_id\":\"s\"}"}}`,
+			"body.metadata.user_id:0::s"},
+		{"older metadata", headers(), `{"metadata":{"user_id":"user_ab12_account_` + uuid + `_session_` + uuid + `"}}`,
+			"body.metadata.user_id:0::" + uuid},
+		{"its sub-agent", headers("X-Claude-Code-Agent-Id", "a"), `{"metadata":{"user_id":"{\"session_id\":\"s\"}"}}`,
+			"body.metadata.user_id/agent:0::1:s:a"},
 		{"a user is no session", headers(), `{"metadata":{"user_id":"user_ab12"},"user":"u","previous_response_id":"r"}`, ""},
 		{"nor is a JSON user", headers(), `{"metadata":{"user_id":"{\"device_id\":\"x\"}"}}`, ""},
-		{"nor these", headers("X-Request-Id", "r", "X-Client-Request-Id", "r", "X-Parent-Session-Id", "p", "X-Claude-Code-Agent-Id", "a"), `{"previous_response_id":"r"}`, ""},
+		{"nor these", headers("X-Request-Id", "r", "X-Client-Request-Id", "r", "X-Parent-Session-Id", "p",
+			"X-Claude-Code-Agent-Id", "a"), `{"previous_response_id":"r"}`, ""},
 		{"Codex", headers("session-id", "k", "session_id", "l"), `{}`, "session-id:0::k"},
 		{"older Codex", headers("session_id", "k"), `{}`, "session_id:0::k"},
 		{"as made by hand", http.Header{"session_id": {"k"}}, `{}`, "session_id:0::k"},
 		{"thread", headers("thread-id", "k"), `{}`, "thread-id:0::k"},
 		{"conversation header", headers("conversation_id", "k"), `{}`, "conversation_id:0::k"},
-		{"affinity", headers("x-session-affinity", "k", "x-amp-thread-id", "l"), `{"prompt_cache_key":"p"}`, "x-session-affinity:0::k"},
+		{"affinity", headers("x-session-affinity", "k", "x-amp-thread-id", "l"), `{"prompt_cache_key":"p"}`,
+			"x-session-affinity:0::k"},
 		{"OpenCode", headers("x-opencode-session", "k"), `{}`, "x-opencode-session:0::k"},
 		{"Amp", headers("x-amp-thread-id", "k"), `{}`, "x-amp-thread-id:0::k"},
 		{"cache key", headers(), `{"conversation":"c","prompt_cache_key":"p"}`, "body.prompt_cache_key:0::p"},
@@ -164,7 +171,8 @@ func TestTokenIDs(t *testing.T) {
 		"99999999999999999999999999": nil,
 	} {
 		got, err := prompt.ParseTokenIDs(in)
-		if diff := cmp.Diff(want, got); diff != "" || (err == nil) != (want != nil) || err != nil && !errors.Is(err, prompt.ErrBadTokenIDs) {
+		if diff := cmp.Diff(want, got); diff != "" || (err == nil) != (want != nil) || err != nil &&
+			!errors.Is(err, prompt.ErrBadTokenIDs) {
 			t.Errorf("%q: %v (-want +got)\n%s", in, err, diff)
 		}
 	}

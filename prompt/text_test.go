@@ -38,22 +38,35 @@ const u, a, s = "\xffu", "\xffa", "\xffs"
 func TestText(t *testing.T) {
 	for _, c := range []struct{ name, api, body, want string }{
 		{"turns", "chat", `{"messages":[{"role":"system","content":"S"},{"role":"user","content":"U"},{"role":"assistant","content":"A"}]}`, s + "S" + u + "U" + a + "A"},
-		{"members in any order", "chat", `{"messages":[{"tool_calls":[{"function":{"arguments":"{}","name":"f"},"id":"1"}],"content":"A","reasoning_content":"R","role":"assistant"}]}`, a + "\xffrR\xffxA\xffcf\xffj{}"},
-		{"tools go first", "chat", `{"messages":[{"role":"user","content":"U"}],"tools":[{"type":"function", "function": {"name":"f","cache_control":null}}]}`, "\xffd" + `{"type":"function","function":{"name":"f"}}` + u + "U"},
-		{"last of doubles", "chat", `{"messages":[{"role":"user","content":"x"}],"messages":[{"role":"user","content":"y","content":"U"}]}`, u + "U"},
-		{"escapes", "chat", `{"mess\u0061ges":[{"role":"us\u0065r","content":"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00\ud83dx"}]}`, u + "\"\\/\b\f\n\r\té😀\ufffdx"},
+		{"members in any order", "chat",
+			`{"messages":[{"tool_calls":[{"function":{"arguments":"{}","name":"f"},"id":"1"}],"content":"A","reasoning_content":"R","role":"assistant"}]}`, a + "\xffrR\xffxA\xffcf\xffj{}"},
+		{"tools go first", "chat",
+			`{"messages":[{"role":"user","content":"U"}],"tools":[{"type":"function", "function": {"name":"f","cache_control":null}}]}`, "\xffd" + `{"type":"function","function":{"name":"f"}}` + u + "U"},
+		{"last of doubles", "chat",
+			`{"messages":[{"role":"user","content":"x"}],"messages":[{"role":"user","content":"y","content":"U"}]}`, u + "U"},
+		{"escapes", "chat", `{"mess\u0061ges":[{"role":"us\u0065r","content":"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00\ud83dx"}]}`,
+			u + "\"\\/\b\f\n\r\té😀\ufffdx"},
 		{"unknown role", "chat", `{"messages":[{"content":"U","role":"judge"}]}`, "\xffojudge\xffxU"},
 		{"name", "chat", `{"messages":[{"role":"user","content":"U","name":"bob"}]}`, u + "\xffnbob\xffxU"},
 		{"refusal", "chat", `{"messages":[{"role":"assistant","refusal":"no","content":null}]}`, a + "\xffkno"},
 		{"tool result", "chat", `{"messages":[{"role":"tool","tool_call_id":"1","content":"R"}]}`, "\xfftR"},
-		{"function call", "chat", `{"messages":[{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{ }"}}]}`, a + "\xffcf\xffj{ }"},
-		{"system and instructions", "messages", `{"messages":[{"role":"user","content":"U"}],"system":[{"type":"text","text":"S"},{"type":"text","text":"T"}]}`, s + "S\xffxT" + u + "U"},
-		{"system in its place", "messages", `{"messages":[{"role":"user","content":"U"},{"role":"system","content":"budget"}]}`, u + "U" + s + "budget"},
-		{"thinking and call", "messages", `{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"T","signature":"s"},{"type":"text","text":"A"},{"type":"tool_use","input":{"b" : 1.0, "a":"\u00e9\/\u000a"},"id":"1","name":"f"}]}]}`, a + "\xffrT\xffxA\xffcf\xffj" + `{"b":1.0,"a":"é/\n"}`},
-		{"result blocks", "messages", `{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"type":"text","text":"c"}]}]}`, u + "\xffRa\xffyb\xffxc"},
+		{"function call", "chat",
+			`{"messages":[{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{ }"}}]}`, a +
+				"\xffcf\xffj{ }"},
+		{"system and instructions", "messages",
+			`{"messages":[{"role":"user","content":"U"}],"system":[{"type":"text","text":"S"},{"type":"text","text":"T"}]}`, s +
+				"S\xffxT" + u + "U"},
+		{"system in its place", "messages",
+			`{"messages":[{"role":"user","content":"U"},{"role":"system","content":"budget"}]}`, u + "U" + s + "budget"},
+		{"thinking and call", "messages",
+			`{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"T","signature":"s"},{"type":"text","text":"A"},{"type":"tool_use","input":{"b" : 1.0, "a":"\u00e9\/\u000a"},"id":"1","name":"f"}]}]}`, a + "\xffrT\xffxA\xffcf\xffj" + `{"b":1.0,"a":"é/\n"}`},
+		{"result blocks", "messages",
+			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"type":"text","text":"c"}]}]}`, u + "\xffRa\xffyb\xffxc"},
 		{"responses text", "responses", `{"input":"U","instructions":"S"}`, s + "S" + u + "U"},
-		{"responses items", "responses", `{"input":[{"role":"user","content":[{"type":"input_text","text":"U"}]},{"type":"reasoning","summary":[{"type":"summary_text","text":"R"}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"A"}]},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"O"}]}`, u + "U\xffrR" + a + "A\xffcf\xffj{}\xfftO"},
-		{"unknown item", "responses", `{"input":[{"type":"web_search_call", "action": {"q":"x"}}]}`, "\xffz" + `{"type":"web_search_call","action":{"q":"x"}}`},
+		{"responses items", "responses",
+			`{"input":[{"role":"user","content":[{"type":"input_text","text":"U"}]},{"type":"reasoning","summary":[{"type":"summary_text","text":"R"}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"A"}]},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"O"}]}`, u + "U\xffrR" + a + "A\xffcf\xffj{}\xfftO"},
+		{"unknown item", "responses", `{"input":[{"type":"web_search_call", "action": {"q":"x"}}]}`, "\xffz" +
+			`{"type":"web_search_call","action":{"q":"x"}}`},
 		{"completion", "completion", `{"prompt":"P"}`, "P"},
 		{"batch", "completion", `{"prompt":["P","Q"]}`, "P"},
 		{"embedding", "embeddings", `{"input":["P","Q"]}`, "P"},
@@ -222,12 +235,16 @@ func TestErrors(t *testing.T) {
 	}{
 		{"chat", ``, prompt.Error{Kind: prompt.ErrSyntax}, ""},
 		{"chat", `[]`, prompt.Error{Kind: prompt.ErrType}, ""},
-		{"chat", `{"messages":[{"role":"user","content":"U"}`, prompt.Error{Kind: prompt.ErrSyntax, Field: "messages", Offset: 42}, ""},
+		{"chat", `{"messages":[{"role":"user","content":"U"}`,
+			prompt.Error{Kind: prompt.ErrSyntax, Field: "messages", Offset: 42}, ""},
 		{"chat", `{"messages":[]} x`, prompt.Error{Kind: prompt.ErrSyntax, Offset: 16}, ""},
-		{"chat", `{"messages":[{"role":"user","content":5},{"role":"user","content":"U"}]}`, prompt.Error{Kind: prompt.ErrType, Field: "messages[0]", Offset: 38}, u + u + "U"},
+		{"chat", `{"messages":[{"role":"user","content":5},{"role":"user","content":"U"}]}`,
+			prompt.Error{Kind: prompt.ErrType, Field: "messages[0]", Offset: 38}, u + u + "U"},
 		{"chat", `{"messages":"U"}`, prompt.Error{Kind: prompt.ErrType, Field: "messages", Offset: 12}, ""},
-		{"chat", `{"messages":[{"role":"user","content":"U"},7]}`, prompt.Error{Kind: prompt.ErrType, Field: "messages[1]", Offset: 43}, u + "U"},
-		{"chat", "{\"messages\":[{\"content\":\"a\nb\"}]}", prompt.Error{Kind: prompt.ErrSyntax, Field: "messages[0]", Offset: 26}, ""},
+		{"chat", `{"messages":[{"role":"user","content":"U"},7]}`,
+			prompt.Error{Kind: prompt.ErrType, Field: "messages[1]", Offset: 43}, u + "U"},
+		{"chat", "{\"messages\":[{\"content\":\"a\nb\"}]}",
+			prompt.Error{Kind: prompt.ErrSyntax, Field: "messages[0]", Offset: 26}, ""},
 		{"chat", `{"model":5,"messages":[]}`, prompt.Error{Kind: prompt.ErrType, Field: "model", Offset: 9}, ""},
 		{"chat", `{"messages":` + deep, prompt.Error{Kind: prompt.ErrTooDeep, Field: "messages[0]", Offset: 1012}, ""},
 		{"completion", `{"x":` + strings.Repeat(`{"a":`, 100_000), prompt.Error{Kind: prompt.ErrTooDeep, Offset: 5000}, ""},
@@ -275,7 +292,8 @@ func TestNoAlias(t *testing.T) {
 			body[i] = '#'
 		}
 		read([]byte(`{"model":"other","messages":[{"role":"user","content":"other"}],"prompt":"other","input":"other"}`))
-		if after := strings.Join([]string{p.Model, p.Salt, p.Adapter, p.Session, p.Text}, "|"); after != before || !strings.Contains(after, "text") {
+		if after := strings.Join([]string{p.Model, p.Salt, p.Adapter, p.Session, p.Text}, "|"); after != before ||
+			!strings.Contains(after, "text") {
 			t.Errorf("%s: %q became %q", name, before, after)
 		}
 	}

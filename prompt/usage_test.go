@@ -17,14 +17,22 @@ func TestUsage(t *testing.T) {
 		want       prompt.Usage
 	}{
 		{"chat", `{"choices":[{"message":{"role":"assistant","content":"hi"}}],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}`, prompt.Usage{Prompt: 7, Cached: 5, Output: 3}},
-		{"chat, stream", "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n", prompt.Usage{Prompt: 7, Output: 3}},
-		{"chat, a count in each event", strings.Repeat(`data: {"choices":[{"index":0,"delta":{"content":"x"}}],"usage":{"prompt_tokens":7,"completion_tokens":3}}`+"\n\n", 400) +
-			`data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":900}}` + "\n\n", prompt.Usage{Prompt: 7, Output: 900}},
-		{"ids behind it", `{"usage":{"prompt_tokens":7},"prompt_token_ids":[` + strings.Repeat("1234,", 5000) + `1]}`, prompt.Usage{Prompt: 7}},
+		{"chat, stream", "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}],\"usage\":null}\n\ndata: " +
+			"{\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n",
+			prompt.Usage{Prompt: 7, Output: 3}},
+		{"chat, a count in each event",
+			strings.Repeat(`data: {"choices":[{"index":0,"delta":{"content":"x"}}],"usage":{"prompt_tokens":7,"completion_tokens":3}}`+"\n\n", 400) +
+				`data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":900}}` +
+				"\n\n", prompt.Usage{Prompt: 7, Output: 900}},
+		{"ids behind it", `{"usage":{"prompt_tokens":7},"prompt_token_ids":[` + strings.Repeat("1234,", 5000) + `1]}`,
+			prompt.Usage{Prompt: 7}},
 		{"messages", `{"usage":{"input_tokens":10,"cache_read_input_tokens":30,"cache_creation_input_tokens":2,"output_tokens":4}}`, prompt.Usage{Prompt: 42, Cached: 30, Output: 4}},
-		{"messages, long stream", `data: {"message":{"usage":{"input_tokens":10,"cache_read_input_tokens":30,"output_tokens":1}}}` + "\n\n" + filler +
-			`data: {"type":"message_delta","usage":{"output_tokens":400}}` + "\n\n", prompt.Usage{Prompt: 40, Cached: 30, Output: 400}},
-		{"responses", `{"usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 8}, "output_tokens": 4}}`, prompt.Usage{Prompt: 10, Cached: 8, Output: 4}},
+		{"messages, long stream",
+			`data: {"message":{"usage":{"input_tokens":10,"cache_read_input_tokens":30,"output_tokens":1}}}` + "\n\n" + filler +
+				`data: {"type":"message_delta","usage":{"output_tokens":400}}` +
+				"\n\n", prompt.Usage{Prompt: 40, Cached: 30, Output: 400}},
+		{"responses", `{"usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 8}, "output_tokens": 4}}`,
+			prompt.Usage{Prompt: 10, Cached: 8, Output: 4}},
 		{"null at the end", `{"usage":{"prompt_tokens":3}}{"usage":null}`, prompt.Usage{Prompt: 3}},
 		{"said by the model", `{"choices":[{"message":{"content":"\"usage\":{\"prompt_tokens\":99}"}}]}`, prompt.Usage{}},
 		{"negative", `{"usage":{"prompt_tokens":-3}}`, prompt.Usage{}},

@@ -119,9 +119,12 @@ func TestFromValueBad(t *testing.T) {
 	}{
 		{"a loop", loop, prompt.ErrTooDeep, ""},
 		{"one value in many places", map[string]any{"messages": wide}, prompt.ErrTooLarge, ""},
-		{"NaN", map[string]any{"messages": []any{map[string]any{"role": "user", "content": "x"}}, "temperature": math.NaN()}, prompt.ErrType, u + "x"},
-		{"a channel", map[string]any{"messages": []any{map[string]any{"role": "user", "content": "x"}}, "x": make(chan int)}, prompt.ErrType, u + "x"},
-		{"raw, and no JSON", map[string]any{"messages": json.RawMessage(`[{"role":"user"}],"model":"x"`)}, prompt.ErrType, ""},
+		{"NaN", map[string]any{"messages": []any{map[string]any{"role": "user", "content": "x"}}, "temperature": math.NaN()},
+			prompt.ErrType, u + "x"},
+		{"a channel", map[string]any{"messages": []any{map[string]any{"role": "user", "content": "x"}}, "x": make(chan int)},
+			prompt.ErrType, u + "x"},
+		{"raw, and no JSON", map[string]any{"messages": json.RawMessage(`[{"role":"user"}],"model":"x"`)},
+			prompt.ErrType, ""},
 		{"a number, and no JSON", map[string]any{"prompt": []any{json.Number("1,2")}}, prompt.ErrType, ""},
 		{"no object", 7, prompt.ErrType, ""},
 	} {
@@ -152,7 +155,8 @@ func FuzzFromValue(f *testing.F) {
 			if d.Decode(&v) != nil {
 				return
 			}
-			if b, _ := encode(v); bytes.Contains(b, []byte(`\u2028`)) || bytes.Contains(b, []byte(`\u2029`)) || bytes.Contains(b, []byte(`\ufffd`)) {
+			if b, _ := encode(v); bytes.Contains(b, []byte(`\u2028`)) || bytes.Contains(b, []byte(`\u2029`)) ||
+				bytes.Contains(b, []byte(`\ufffd`)) {
 				return // a name or a type with an escape is not looked up, and here it has none
 			}
 			for _, path := range valuePaths {

@@ -36,10 +36,13 @@ var hostile = map[string]func(n int) string{
 	},
 	"hints in hints": func(n int) string { return `{"tools":[` + strings.Repeat(`{"cache_control":`, n) },
 	"results": func(n int) string {
-		return `{"messages":[{"content":[` + strings.Repeat(`{"content":[`, n) + strings.Repeat(`],"type":"tool_result"}`, n) + `]}]}`
+		return `{"messages":[{"content":[` + strings.Repeat(`{"content":[`, n) +
+			strings.Repeat(`],"type":"tool_result"}`, n) + `]}]}`
 	},
 	"roles at ends": func(n int) string {
-		return `{"messages":[` + strings.Repeat(`{"content":["x-anthropic-billing-header:","x-anthropic-billing-header:"],"role":"system"},`, n) + `{}]}`
+		return `{"messages":[` +
+			strings.Repeat(`{"content":["x-anthropic-billing-header:","x-anthropic-billing-header:"],"role":"system"},`, n) +
+			`{}]}`
 	},
 	"mixed prompts":  func(n int) string { return `{"prompt":[` + strings.Repeat(`["a",1],`, n) + `1]}` },
 	"nested prompts": func(n int) string { return `{"prompt":` + strings.Repeat(`[`, n) },
@@ -116,8 +119,10 @@ func TestMemory(t *testing.T) {
 		factor           float64
 	}{
 		{"one message", "/v1/chat/completions", `{"messages":[{"role":"user","content":"` + prose + `"}]}`, 3},
-		{"many messages", "/v1/chat/completions", fill(`{"messages":[`, `{"role":"user","content":"word word word"},`, `{}]}`), 3},
-		{"out of order", "/v1/chat/completions", `{"messages":[{"role":"user","content":"` + prose + `"}],"tools":[{"a":1}]}`, 4},
+		{"many messages", "/v1/chat/completions", fill(`{"messages":[`, `{"role":"user","content":"word word word"},`,
+			`{}]}`), 3},
+		{"out of order", "/v1/chat/completions", `{"messages":[{"role":"user","content":"` + prose +
+			`"}],"tools":[{"a":1}]}`, 4},
 		{"ids", "/v1/completions", fill(`{"prompt":[`, `12345,`, `1]}`), 3},
 		{"short ids", "/v1/completions", fill(`{"prompt":[`, `1,`, `1]}`), 3},
 		{"ids of SGLang", "/generate", fill(`{"input_ids":[[`, `1,`, `1]]}`), 3},

@@ -80,7 +80,8 @@ func BenchmarkInstant(b *testing.B) {
 	} {
 		b.Run(cfg.name, func(b *testing.B) {
 			s := fast(b, cfg.Config)
-			body := []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("fourteen KB of it ", 800) + `"}]}`)
+			body := []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"` +
+				strings.Repeat("fourteen KB of it ", 800) + `"}]}`)
 			client := s.Client()
 			b.ReportAllocs()
 			before := cpuTime(b)

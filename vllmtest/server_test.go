@@ -329,7 +329,8 @@ func TestMessages(t *testing.T) {
 			usage, stop = ev.Usage, ev.Delta.Stop
 		}
 	}
-	if got, want := strings.Join(kinds, " "), "message_start content_block_start content_block_delta content_block_stop message_delta message_stop"; got != want {
+	if got, want := strings.Join(kinds, " "),
+		"message_start content_block_start content_block_delta content_block_stop message_delta message_stop"; got != want {
 		t.Errorf("events %s", got)
 	}
 	if want := (prompt + 29) / 16 * 16; usage.Read != want || usage.Output != 10 || stop != "max_tokens" ||

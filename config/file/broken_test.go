@@ -51,7 +51,8 @@ func TestBroken(t *testing.T) {
 
 func TestErrorNamesTheFile(t *testing.T) {
 	_, err := Load("testdata/broken/weight_zero.toml", options())
-	want := "config: testdata/broken/weight_zero.toml:8:10: routes[0].targets[0].weight: is 0; it must be above 0, and to send nothing to a provider leave it out"
+	want := "config: testdata/broken/weight_zero.toml:8:10: routes[0].targets[0].weight: is 0; it must be above 0, and " +
+		"to send nothing to a provider leave it out"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}

@@ -92,7 +92,8 @@ func TestExampleFile(t *testing.T) {
 	}
 
 	// What it calls a default is one: a file that is silent is the same.
-	silent := mustParse(t, "[[providers]]\nname='vllm-1'\napi_base='http://vllm-1:8000'\n[[routes]]\nmodel='m'\nstrategy='cache_aware'\ntargets=[{provider='vllm-1'}]\n", options())
+	silent := mustParse(t,
+		"[[providers]]\nname='vllm-1'\napi_base='http://vllm-1:8000'\n[[routes]]\nmodel='m'\nstrategy='cache_aware'\ntargets=[{provider='vllm-1'}]\n", options())
 	if !Same(silent.Egress, f.Egress) || silent.MetricsScrape != f.MetricsScrape ||
 		silent.HealthProbe != f.HealthProbe || !Same(silent.Health, f.Health) ||
 		!Same(silent.Routes[0].Failover, f.Routes[0].Failover) {

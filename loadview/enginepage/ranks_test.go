@@ -77,7 +77,8 @@ func TestPagesWithoutRanks(t *testing.T) {
 		}
 	}
 	// The load of one rank alone, and a sum that names none.
-	s := "vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_waiting{engine=\"0\"} 2\nvllm:num_requests_swapped 5\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.5\n"
+	s := "vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_waiting{engine=\"0\"} " +
+		"2\nvllm:num_requests_swapped 5\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.5\n"
 	if p, err := parseRank(s, "0"); err != nil || p.Running != 1 || p.Waiting != 2 {
 		t.Errorf("%+v, %v", p, err)
 	}

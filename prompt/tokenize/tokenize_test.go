@@ -67,7 +67,8 @@ func TestAgainstEngine(t *testing.T) {
 		{textPath, `{"prompt":"What is the weather?","max_tokens":3}`},
 		{textPath, `{"prompt":"What is the weather?","add_special_tokens":false,"max_tokens":3}`},
 	} {
-		resp, err := s.Client().Post(s.URL+r.path, "application/json", strings.NewReader(strings.Replace(r.body, "{", `{"return_token_ids":true,`, 1)))
+		resp, err := s.Client().Post(s.URL+r.path, "application/json",
+			strings.NewReader(strings.Replace(r.body, "{", `{"return_token_ids":true,`, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,8 +106,10 @@ func TestQuestion(t *testing.T) {
 	for _, r := range []struct{ path, body, want string }{
 		{chatPath, `{"stream":true,"continue_final_message":true, "add_generation_prompt":false,"chat_template_kwargs":{"a": 1},"chat_template":"t","tools":[ 1],"messages":[{"role":"user","content":"\u0078"}],"model":"m","add_special_tokens":true,"temperature":1,"user":"u"}`,
 			`{"model":"m","messages":[{"role":"user","content":"\u0078"}],"tools":[ 1],"chat_template":"t","chat_template_kwargs":{"a": 1},"add_generation_prompt":false,"continue_final_message":true,"add_special_tokens":true}`},
-		{chatPath, `{"tools":null,"messages":[{"role":"user","content":"x"}]}`, `{"messages":[{"role":"user","content":"x"}]}`},
-		{textPath, `{"max_tokens":1,"prompt":"x","model":"m","add_special_tokens":false}`, `{"model":"m","prompt":"x","add_special_tokens":false}`},
+		{chatPath, `{"tools":null,"messages":[{"role":"user","content":"x"}]}`,
+			`{"messages":[{"role":"user","content":"x"}]}`},
+		{textPath, `{"max_tokens":1,"prompt":"x","model":"m","add_special_tokens":false}`,
+			`{"model":"m","prompt":"x","add_special_tokens":false}`},
 	} {
 		if _, err := c.Tokens(t.Context(), r.path, h, []byte(r.body)); err != nil {
 			t.Fatal(err)
@@ -114,7 +117,8 @@ func TestQuestion(t *testing.T) {
 		if want := "POST /base/tokenize " + r.want; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if header.Get("Authorization") != "Bearer k" || header.Get("X-Api-Key") != "a" || header.Get("Cookie") != "" || header.Get("X-Session-Id") != "" {
+		if header.Get("Authorization") != "Bearer k" || header.Get("X-Api-Key") != "a" || header.Get("Cookie") != "" ||
+			header.Get("X-Session-Id") != "" {
 			t.Errorf("headers %v", header)
 		}
 	}
@@ -130,7 +134,8 @@ func TestNotExact(t *testing.T) {
 	}{
 		{"/v1/messages", `{"messages":[{"role":"user","content":"x"}]}`, ErrNotExact},
 		{"/v1/responses", `{"input":"x"}`, ErrNotExact},
-		{chatPath, `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}]}`, ErrNotExact},
+		{chatPath, `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}]}`,
+			ErrNotExact},
 		{chatPath, `{"documents":[{}],"messages":[{"role":"user","content":"x"}]}`, ErrNotExact},
 		{chatPath, `{"reasoning_effort":"low","messages":[{"role":"user","content":"x"}]}`, ErrNotExact},
 		{chatPath, `{"mm_processor_kwargs":{"a":1},"messages":[{"role":"user","content":"x"}]}`, ErrNotExact},
@@ -271,11 +276,12 @@ func TestComesBack(t *testing.T) {
 	})
 	var mu sync.Mutex
 	var told []bool
-	c := newClient(t, Config{MinBackoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond, Timeout: 10 * time.Second, Trace: Trace{Changed: func(_, _ string, err error) {
-		mu.Lock()
-		told = append(told, err == nil)
-		mu.Unlock()
-	}}}, url)
+	c := newClient(t, Config{MinBackoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond, Timeout: 10 * time.Second,
+		Trace: Trace{Changed: func(_, _ string, err error) {
+			mu.Lock()
+			told = append(told, err == nil)
+			mu.Unlock()
+		}}}, url)
 	n := 0
 	try := func() error {
 		n++
@@ -309,7 +315,8 @@ func TestAnotherTarget(t *testing.T) {
 	two := serve(t, func(w http.ResponseWriter, r *http.Request) { good.Add(1); ids(w, 7) })
 	c := newClient(t, Config{MinBackoff: time.Hour, MaxBackoff: time.Hour}, one, two)
 	for i := range 20 {
-		if got, err := c.Tokens(t.Context(), chatPath, nil, chat(fmt.Sprint(i))); err != nil || !slices.Equal(got, []uint32{7}) {
+		if got, err := c.Tokens(t.Context(), chatPath, nil, chat(fmt.Sprint(i))); err != nil ||
+			!slices.Equal(got, []uint32{7}) {
 			t.Fatalf("%v, %v", got, err)
 		}
 	}
@@ -624,8 +631,10 @@ func TestConfig(t *testing.T) {
 	targets := func() []string { return nil }
 	for field, c := range map[string]Config{
 		"Targets": {}, "Timeout": {Targets: targets, Timeout: -1}, "Concurrent": {Targets: targets, Concurrent: -1},
-		"MaxBody": {Targets: targets, MaxBody: -1}, "MaxReply": {Targets: targets, MaxReply: 1<<30 + 1}, "MinBackoff": {Targets: targets, MinBackoff: -1},
-		"MaxBackoff": {Targets: targets, MinBackoff: 2, MaxBackoff: 1}, "Egress": {Targets: targets, Egress: egress.Policy{AllowHosts: []string{"a b"}}},
+		"MaxBody": {Targets: targets, MaxBody: -1}, "MaxReply": {Targets: targets, MaxReply: 1<<30 + 1},
+		"MinBackoff": {Targets: targets, MinBackoff: -1},
+		"MaxBackoff": {Targets: targets, MinBackoff: 2, MaxBackoff: 1},
+		"Egress":     {Targets: targets, Egress: egress.Policy{AllowHosts: []string{"a b"}}},
 	} {
 		_, err := New(c)
 		var bad *router.ConfigError

@@ -33,12 +33,14 @@ func TestKeySilent(t *testing.T) {
 		{"empty messages", chatPath, `{"messages":[]}`},
 		{"messages no array", chatPath, `{"messages":"x"}`},
 		{"message no object", chatPath, `{"messages":["x"]}`},
-		{"messages twice", chatPath, `{"messages":[{"role":"user","content":"x"}],"messages":[{"role":"user","content":"y"}]}`},
+		{"messages twice", chatPath,
+			`{"messages":[{"role":"user","content":"x"}],"messages":[{"role":"user","content":"y"}]}`},
 		{"tools twice", chatPath, `{"messages":[{"role":"user","content":"x"}],"tools":[],"\u0074ools":[]}`},
 		{"image", chatPath, `{"messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{"url":"data:,"}}]}]}`},
 		{"unknown block", chatPath, `{"messages":[{"role":"user","content":[{"type":"hologram"}]}]}`},
 		{"block without a type", chatPath, `{"messages":[{"role":"user","content":[{"text":"x"}]}]}`},
-		{"block of two types", chatPath, `{"messages":[{"role":"user","content":[{"type":"text","text":"x","type":"image_url"}]}]}`},
+		{"block of two types", chatPath,
+			`{"messages":[{"role":"user","content":[{"type":"text","text":"x","type":"image_url"}]}]}`},
 		{"escaped type", chatPath, `{"messages":[{"role":"user","content":[{"type":"\u0074ext","text":"x"}]}]}`},
 		{"content object", chatPath, `{"messages":[{"role":"user","content":{"type":"text"}}]}`},
 		{"audio", chatPath, `{"messages":[{"role":"assistant","audio":{"id":"a"}}]}`},
@@ -46,7 +48,8 @@ func TestKeySilent(t *testing.T) {
 		{"several prompts", "/v1/completions", `{"prompt":["x","y"]}`},
 		{"ids already", "/v1/completions", `{"prompt":[1,2]}`},
 		{"no prompt", "/v1/completions", `{}`},
-		{"many members", chatPath, `{"messages":[{"role":"user","content":"x"}]` + strings.Repeat(`,"temperature":1`, maxMembers) + `}`},
+		{"many members", chatPath, `{"messages":[{"role":"user","content":"x"}]` +
+			strings.Repeat(`,"temperature":1`, maxMembers) + `}`},
 	} {
 		if _, ok := NewKey(c.path, []byte(c.body)); ok {
 			t.Errorf("%s: there is a key", c.name)
@@ -56,7 +59,8 @@ func TestKeySilent(t *testing.T) {
 
 // TestKeySame: what cannot change the ids does not change the key.
 func TestKeySame(t *testing.T) {
-	base := keyOf(t, chatPath, `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"a":1}],"chat_template_kwargs":{"k":1}}`)
+	base := keyOf(t, chatPath,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"a":1}],"chat_template_kwargs":{"k":1}}`)
 	for _, body := range []string{
 		`{"chat_template_kwargs":{"k":1},"tools":[{"a":1}],"messages":[{"role":"user","content":"x"}],"model":"m"}`,
 		` { "model" : "m" , "messages" : [ {"role":"user","content":"x"} ] , "tools":[{"a":1}],"chat_template_kwargs":{"k":1}, "stream":true, "temperature":0.5, "max_tokens":7, "n":2, "user":"u", "return_token_ids":true, "seed":4, "stop":["x"], "session_id":"s" } `,
@@ -67,7 +71,8 @@ func TestKeySame(t *testing.T) {
 		}
 	}
 	text := keyOf(t, "/v1/completions", `{"model":"m","prompt":"x"}`)
-	if other := keyOf(t, "/v1/completions", `{"prompt":"x","max_tokens":1,"model":"m"}`); other.whole() != text.whole() || !other.Plain || other.Chat {
+	if other := keyOf(t, "/v1/completions", `{"prompt":"x","max_tokens":1,"model":"m"}`); other.whole() != text.whole() ||
+		!other.Plain || other.Chat {
 		t.Error("a completion's key")
 	}
 }
@@ -96,7 +101,8 @@ func TestKeyDiffers(t *testing.T) {
 		{chatPath, `{"model":"m","add_generation_prompt":false,"messages":[{"role":"user","content":"x"}]}`, true},
 		{chatPath, `{"model":"m","continue_final_message":true,"messages":[{"role":"user","content":"x"}]}`, true},
 		{chatPath, `{"model":"m","add_special_tokens":true,"messages":[{"role":"user","content":"x"}]}`, true},
-		{chatPath, `{"model":"m","tool_choice":"none","tools":[{"a":1,"b":2}],"messages":[{"role":"user","content":"x"}]}`, false},
+		{chatPath, `{"model":"m","tool_choice":"none","tools":[{"a":1,"b":2}],"messages":[{"role":"user","content":"x"}]}`,
+			false},
 		{chatPath, `{"model":"m","documents":[{"text":"d"}],"messages":[{"role":"user","content":"x"}]}`, false},
 		{chatPath, `{"model":"m","reasoning_effort":"high","messages":[{"role":"user","content":"x"}]}`, false},
 		{chatPath, `{"model":"m","truncate_prompt_tokens":10,"messages":[{"role":"user","content":"x"}]}`, false},
@@ -122,7 +128,8 @@ func TestKeyDiffers(t *testing.T) {
 // the next one's.
 func TestKeyExtends(t *testing.T) {
 	a := keyOf(t, chatPath, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
-	b := keyOf(t, chatPath, `{"model":"m","messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"role":"user","content":"z"}]}`)
+	b := keyOf(t, chatPath,
+		`{"model":"m","messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"role":"user","content":"z"}]}`)
 	if len(b.turns) != 3 || b.turns[0] != a.whole() || b.steady != 3 {
 		t.Errorf("%d turns, %d steady", len(b.turns), b.steady)
 	}
@@ -131,7 +138,8 @@ func TestKeyExtends(t *testing.T) {
 		`{"role":"assistant","content":"<think>r</think>y"}`, `{"role":"assistant","content":"r\u003c/think\u003ey"}`,
 		`{"role":"assistant","content":[{"type":"thinking","thinking":"r"},{"type":"text","text":"y"}]}`,
 	} {
-		k := keyOf(t, chatPath, `{"model":"m","messages":[{"role":"user","content":"x"},`+m+`,{"role":"user","content":"z"}]}`)
+		k := keyOf(t, chatPath, `{"model":"m","messages":[{"role":"user","content":"x"},`+m+
+			`,{"role":"user","content":"z"}]}`)
 		if k.steady != 1 {
 			t.Errorf("%s: %d are steady", m, k.steady)
 		}

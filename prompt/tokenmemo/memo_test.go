@@ -204,7 +204,8 @@ func TestMemoThirdPrompt(t *testing.T) {
 	c = append(c, turn{Role: "assistant", Content: "more"}, turn{Role: "user", Content: "cc"})
 	ids, whole := m.Tokens(chatKey(t, "", c))
 	want := render(upTo)
-	want = want[:len(want)-len(pairs(nil, "assistant"))-3] // without what opens the reply, and the end of a turn's second half
+	// without what opens the reply, and the end of a turn's second half
+	want = want[:len(want)-len(pairs(nil, "assistant"))-3]
 	if whole || !slices.Equal(ids, want) {
 		t.Errorf("%v, want %v", ids, want)
 	}
@@ -229,7 +230,8 @@ func TestMemoThirdPrompt(t *testing.T) {
 // not counted in.
 func TestMemoOpenOutput(t *testing.T) {
 	render := templates["marks"]
-	for beside, want := range map[string]bool{"": true, `,"ignore_eos":true`: false, `,"n":2`: false, `,"n":1`: true, `,"ignore_eos":false`: true} {
+	for beside, want := range map[string]bool{"": true, `,"ignore_eos":true`: false, `,"n":2`: false, `,"n":1`: true,
+		`,"ignore_eos":false`: true} {
 		m := newMemo(t, Config{})
 		c := []turn{{Role: "user", Content: "aaaa"}}
 		first := render(c)
@@ -368,7 +370,8 @@ func TestMemoSources(t *testing.T) {
 func TestMemoSalt(t *testing.T) {
 	m := newMemo(t, Config{})
 	c := []turn{{Role: "user", Content: "a secret"}}
-	scopes := []string{``, `,"cache_salt":"a"`, `,"cache_salt":"b"`, `,"extra_key":"a"`, `,"lora_path":"a"`, `,"cache_salt":"a","extra_key":"a"`}
+	scopes := []string{``, `,"cache_salt":"a"`, `,"cache_salt":"b"`, `,"extra_key":"a"`, `,"lora_path":"a"`,
+		`,"cache_salt":"a","extra_key":"a"`}
 	for i, scope := range scopes {
 		m.Learn(chatKey(t, scope, c), []uint32{uint32(i)}, nil)
 		for j, other := range scopes {

@@ -26,7 +26,8 @@ func TestKeyMemory(t *testing.T) {
 		{"short members of a message", chatPath, fill(`{"messages":[{`, `"a":1,`, `"b":1}]}`), true},
 		{"short messages", chatPath, fill(`{"messages":[`, `{},`, `{}]}`), false},
 		{"short blocks", chatPath, fill(`{"messages":[{"content":[`, `"a",`, `"b"]}]}`), true},
-		{"short members of the arguments", chatPath, fill(`{"messages":[{}],"chat_template_kwargs":{`, `"a":1,`, `"b":1}}`), true},
+		{"short members of the arguments", chatPath, fill(`{"messages":[{}],"chat_template_kwargs":{`, `"a":1,`, `"b":1}}`),
+			true},
 		{"one message", chatPath, fill(`{"messages":[{"content":"`, `word `, `"}]}`), true},
 		{"a prompt", "/v1/completions", fill(`{"prompt":"`, `word `, `"}`), true},
 	} {

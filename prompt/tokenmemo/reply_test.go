@@ -16,12 +16,17 @@ func TestReply(t *testing.T) {
 	}{
 		{"chat", `{"choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop","stop_reason":null,"token_ids":[4,5]}],"usage":{"prompt_tokens":3},"prompt_token_ids":[1,2,3]}`, ids{1, 2, 3}, ids{4, 5}},
 		{"completion", `{"choices":[{"index":0,"text":"x","finish_reason":"stop","stop_reason":7,"token_ids":[4],"prompt_token_ids":[1]}]}`, ids{1}, ids{4}},
-		{"tool calls", `{"choices":[{"index":0,"finish_reason":"tool_calls","token_ids":[4]}],"prompt_token_ids":[1]}`, ids{1}, ids{4}},
-		{"cut by max_tokens", `{"choices":[{"index":0,"finish_reason":"length","token_ids":[4]}],"prompt_token_ids":[1]}`, ids{1}, nil},
-		{"cut by a stop string", `{"choices":[{"index":0,"finish_reason":"stop","stop_reason":"END","token_ids":[4]}],"prompt_token_ids":[1]}`, ids{1}, nil},
+		{"tool calls", `{"choices":[{"index":0,"finish_reason":"tool_calls","token_ids":[4]}],"prompt_token_ids":[1]}`,
+			ids{1}, ids{4}},
+		{"cut by max_tokens", `{"choices":[{"index":0,"finish_reason":"length","token_ids":[4]}],"prompt_token_ids":[1]}`,
+			ids{1}, nil},
+		{"cut by a stop string",
+			`{"choices":[{"index":0,"finish_reason":"stop","stop_reason":"END","token_ids":[4]}],"prompt_token_ids":[1]}`,
+			ids{1}, nil},
 		{"several choices", `{"choices":[{"index":0,"finish_reason":"stop","token_ids":[4]},{"index":1,"finish_reason":"stop","token_ids":[5]}],"prompt_token_ids":[1]}`, ids{1}, nil},
 		{"several prompts", `{"choices":[{"index":0,"finish_reason":"stop","prompt_token_ids":[1]},{"index":1,"finish_reason":"stop","prompt_token_ids":[2]}]}`, nil, nil},
-		{"not asked for", `{"choices":[{"index":0,"finish_reason":"stop","token_ids":null}],"prompt_token_ids":null}`, nil, nil},
+		{"not asked for", `{"choices":[{"index":0,"finish_reason":"stop","token_ids":null}],"prompt_token_ids":null}`, nil,
+			nil},
 		{"ids as text", `{"choices":[],"prompt_token_ids":["1"]}`, nil, nil},
 		{"negative", `{"choices":[],"prompt_token_ids":[-1]}`, nil, nil},
 		{"fraction", `{"choices":[],"prompt_token_ids":[1.5]}`, nil, nil},
@@ -46,9 +51,13 @@ data: [DONE]
 `, ids{1, 2, 3}, ids{4, 5, 6}},
 		{"CRLF, no blank", "data:{\"choices\":[{\"index\":0,\"finish_reason\":\"stop\",\"token_ids\":[4],\"prompt_token_ids\":[1]}]}\r\n\r\ndata:[DONE]\r\n\r\n", ids{1}, ids{4}},
 		{"stream without an end", "data: {\"choices\":[],\"prompt_token_ids\":[1]}\n\n", nil, nil},
-		{"stream with an error", "data: {\"choices\":[],\"prompt_token_ids\":[1]}\n\ndata: {oops\n\ndata: [DONE]\n\n", nil, nil},
-		{"two choices in a stream", "data: {\"choices\":[{\"index\":0,\"token_ids\":[1],\"finish_reason\":\"stop\"}],\"prompt_token_ids\":[9]}\n\ndata: {\"choices\":[{\"index\":1,\"token_ids\":[2],\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", ids{9}, nil},
-		{"another prompt later", "data: {\"choices\":[],\"prompt_token_ids\":[9]}\n\ndata: {\"choices\":[],\"prompt_token_ids\":[8]}\n\ndata: [DONE]\n\n", nil, nil},
+		{"stream with an error", "data: {\"choices\":[],\"prompt_token_ids\":[1]}\n\ndata: {oops\n\ndata: [DONE]\n\n", nil,
+			nil},
+		{"two choices in a stream",
+			"data: {\"choices\":[{\"index\":0,\"token_ids\":[1],\"finish_reason\":\"stop\"}],\"prompt_token_ids\":[9]}\n\ndata: {\"choices\":[{\"index\":1,\"token_ids\":[2],\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", ids{9}, nil},
+		{"another prompt later",
+			"data: {\"choices\":[],\"prompt_token_ids\":[9]}\n\ndata: {\"choices\":[],\"prompt_token_ids\":[8]}\n\ndata: " +
+				"[DONE]\n\n", nil, nil},
 	} {
 		for _, step := range []int{1, 7, 1 << 20} {
 			var r Reply
