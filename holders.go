@@ -22,13 +22,14 @@ const maxHeldIDs = 64
 
 // HoldersConfig configures a Holders. The zero value is the documented default.
 type HoldersConfig struct {
-	// MaxIDs bounds the ids that are remembered; 0 means 100,000. MaxBytes bounds the memory that they take, in
-	// bytes, with about 200 for each id beside its own length; 0 means 64 MiB. Over either the ids that were not
-	// used for the longest time are dropped.
+	// MaxIDs bounds the ids that are remembered; 0 means 100,000. MaxBytes bounds the memory that
+	// they take, in bytes, with about 200 for each id in addition to its own length; 0 means 64
+	// MiB. Over either the ids that were not used for the longest time are dropped.
 	MaxIDs, MaxBytes int
-	// Bound is called, if it is not nil, after each call that bound an id to a target anew, for example to pass the
-	// binding on to the Holders of another gateway. A Bind that changes nothing does not call it, so two Holders
-	// may pass their bindings to each other. It must be safe for concurrent use and should not block.
+	// Bound is called, if it is not nil, after each call that changed the target of an id, for
+	// example to pass the binding on to the Holders of another gateway. A Bind that changes nothing
+	// does not call it, so two Holders may pass their bindings to each other. It must be safe for
+	// concurrent use and should not block.
 	Bound func(id, target string)
 }
 
@@ -43,11 +44,12 @@ func (c HoldersConfig) WithDefaults() HoldersConfig {
 	return c
 }
 
-// Holders remembers which target has the state with an id: the response, the conversation, the file or the medium
-// that one engine keeps in its process. A Router asks it for the ids in Prompt.Must. Ids are those of the engines,
-// which know of no tenants: equal ids are the same state, whoever names them. One Holders may serve several Routers
-// if equal IDs of their targets mean the same target. Its methods are safe for concurrent use. The zero Holders
-// has the default bounds and is ready to use; it is not copied.
+// Holders remembers which target has the state with an id: the response, the conversation, the file
+// or the medium that one engine keeps in its process. A Router asks it for the ids in Prompt.Must.
+// Ids are those of the engines, which know of no tenants: equal ids are the same state for every
+// client. One Holders may serve several Routers if equal IDs of their targets mean the same target.
+// Its methods are safe for concurrent use. The zero Holders has the default bounds and is ready to
+// use; it is not copied.
 type Holders struct {
 	cfg HoldersConfig
 
@@ -196,7 +198,8 @@ func (h *Holders) all(ids []string) (all [][]string) {
 	return all
 }
 
-// Forget drops all bindings to the target with this ID: it is gone, or its process started anew.
+// Forget drops all bindings to the target with this ID: it is gone, or its process was
+// restarted.
 func (h *Holders) Forget(target string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

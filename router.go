@@ -38,8 +38,9 @@ type Prompt struct {
 	// one of them that the fleet offers, the request goes there, in whatever State it is; the ids before count
 	// more. 64 are looked at. Ids of media begin with "media:".
 	Must []string
-	// Brings are the ids of state that the request itself brings, such as a medium that is sent with a name: once
-	// it was served its target has them, and those in Must. They do not decide where it goes. 64 are kept.
+	// Brings are the ids of state that the request itself brings, such as a medium that is sent
+	// with a name: once the request was served, its target has them, and those in Must. They do
+	// not decide about its target. 64 are kept.
 	Brings []string
 }
 

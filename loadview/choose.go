@@ -27,7 +27,7 @@ func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.De
 		return router.Decision{}, nil, errNoPick
 	}
 	d, f, err := v.choose(pick)
-	v.tell()
+	v.notify()
 	if err != nil {
 		return router.Decision{}, nil, err
 	}
@@ -125,7 +125,7 @@ func (f *flight) FirstToken() {
 		p.putLoad(m)
 	}
 	p.mu.Unlock()
-	p.tell()
+	p.notify()
 }
 
 // Done takes the request off the counters and learns from o. A Stage that is not
@@ -160,5 +160,5 @@ func (f *flight) Done(o router.Outcome) {
 		p.learn(f, w, pause, key)
 	}
 	p.mu.Unlock()
-	p.tell()
+	p.notify()
 }

@@ -94,7 +94,7 @@ type member struct {
 	peak    int64        // the most in flight since the scrape under way began
 	probe   *flight      // the one that a half-open breaker let through
 
-	told    router.State // the state that Trace.StateChanged had last
+	seen    router.State // the state that Trace.StateChanged had last
 	waiting bool         // is in pool.changed
 }
 
@@ -190,7 +190,7 @@ func (p *pool) putState(m *member, now time.Duration) {
 			at.view.truth[at.index].State = s
 		}
 	}
-	if told(s) != m.told && !m.waiting && p.cfg.Load().Trace.StateChanged != nil {
+	if seen(s) != m.seen && !m.waiting && p.cfg.Load().Trace.StateChanged != nil {
 		m.waiting = true
 		p.changed = append(p.changed, m)
 		p.pending.Store(true)

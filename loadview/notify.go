@@ -82,20 +82,20 @@ func (p *pool) forgetAll(id string) {
 	}
 }
 
-// tell calls Trace.StateChanged for the changes that were not reported yet, unless
+// notify calls Trace.StateChanged for the changes that were not reported yet, unless
 // another goroutine, or this one further up its stack, does it.
-func (p *pool) tell() {
+func (p *pool) notify() {
 	if !p.pending.Load() {
 		return
 	}
 	p.mu.Lock()
-	if p.telling {
+	if p.notifying {
 		p.mu.Unlock()
 		return
 	}
-	p.telling = true
+	p.notifying = true
 	defer func() { // also if the hook panics
-		p.telling = false
+		p.notifying = false
 		p.mu.Unlock()
 	}()
 	for len(p.changed) > 0 {
@@ -105,8 +105,8 @@ func (p *pool) tell() {
 		p.changed = p.changed[:n]
 		p.pending.Store(n > 0)
 		m.waiting = false
-		from, to := m.told, told(m.stateAt(p.now()))
-		m.told = to
+		from, to := m.seen, seen(m.stateAt(p.now()))
+		m.seen = to
 		if from == to || m.gone {
 			continue
 		}
@@ -114,9 +114,9 @@ func (p *pool) tell() {
 	}
 }
 
-// told returns the state that StateChanged has for s. Full changes with every
+// seen returns the state that StateChanged has for s. Full changes with every
 // request, and a full member is as well as a Ready one.
-func told(s router.State) router.State {
+func seen(s router.State) router.State {
 	if s == router.Full {
 		return router.Ready
 	}

@@ -16,9 +16,8 @@ const (
 )
 
 // suspects are the prompts that failed lately with a status. A prompt that fails on
-// a second member speaks of itself, not of the members: what the first one was
-// blamed for is taken back. Where it is served after all, those that failed on it
-// are blamed again.
+// a second member is at fault itself: the blame of the first member is removed. If
+// the prompt is served after all, the members that failed on it are blamed again.
 type suspects struct {
 	seed maphash.Seed
 	list []suspect // the oldest first

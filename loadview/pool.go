@@ -26,10 +26,10 @@ type pool struct {
 	// due is the earliest instant at which time may change a state; 0: none.
 	due time.Duration
 	// changed holds members with a state that differs from the reported one, each at
-	// most once; telling: a goroutine reports them.
-	changed []*member
-	telling bool
-	pending atomic.Bool // len(changed) > 0, to be read without the lock
+	// most once; notifying: a goroutine reports them.
+	changed   []*member
+	notifying bool
+	pending   atomic.Bool // len(changed) > 0, to be read without the lock
 
 	warming []*member // members with a handicap
 

@@ -62,5 +62,5 @@ func (p *pool) probed(s *source, healthy bool) {
 	}
 	p.putState(m, now)
 	p.mu.Unlock()
-	p.tell()
+	p.notify()
 }

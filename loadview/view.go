@@ -214,7 +214,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 	}
 	for _, c := range joined {
 		m := p.byID[c.ID]
-		m.told = told(m.stateAt(now))
+		m.seen = seen(m.stateAt(now))
 	}
 	v.truth, v.offered = truth, make([]router.Target, len(targets))
 	p.expire(now)
@@ -238,7 +238,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 			t.Joined(*c)
 		}
 	}
-	p.tell()
+	p.notify()
 }
 
 // check adds to bad the fields of m that are not allowed.
@@ -297,6 +297,6 @@ func (v *View) setFlag(call, id string, flag uint32, on bool) error {
 	m.set(flag, on)
 	v.putState(m, v.now())
 	v.mu.Unlock()
-	v.tell()
+	v.notify()
 	return nil
 }

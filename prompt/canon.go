@@ -113,7 +113,7 @@ func isBase64(b []byte) bool {
 }
 
 // isMarker reports whether the value that is next is null or a caching hint,
-// {"type":"ephemeral"} and maybe a lifetime, and leaves it where it is.
+// {"type":"ephemeral"} and maybe a lifetime, and does not consume it.
 func isMarker(s *jsonscan.Scanner) bool {
 	look := *s
 	switch look.Peek() {

@@ -83,7 +83,7 @@ func ExampleParser() {
 		},
 		Adapters: map[string]string{"sql-lora": "llama"},
 		MaxText:  1 << 20,
-		Unknown:  func(path string, err error) { fmt.Println("told:", path, errors.Is(err, prompt.ErrSyntax)) },
+		Unknown:  func(path string, err error) { fmt.Println("known:", path, errors.Is(err, prompt.ErrSyntax)) },
 	}
 	h := http.Header{"X-Session-Id": {"chat-7"}, "Authorization": {"Bearer of tenant a"}}
 	body := []byte(`{"model":"sql-lora","messages":[{"role":"user","content":"Hello"}]}`)
@@ -94,7 +94,7 @@ func ExampleParser() {
 	fmt.Printf("%q %v\n", p.Text, err != nil)
 	// Output:
 	// llama sql-lora x-session-id:8:7e99d887:chat-7 <nil>
-	// told: /v1/chat/completions true
+	// known: /v1/chat/completions true
 	// "" true
 }
 

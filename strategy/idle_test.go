@@ -91,8 +91,8 @@ func idleFleet(t *testing.T, s router.Strategy, replicas, chats, turns, users in
 }
 
 // TestIdleFleetSpreads: unrelated chats spread over a fleet that is never busy, with a system
-// prompt of 2,000 bytes that all share and without one, and what is cached is within 2% of what one
-// replica that gets everything has.
+// prompt of 2,000 bytes that all share and without one, and the cached share is within 2% of that
+// of one replica that gets everything.
 func TestIdleFleetSpreads(t *testing.T) {
 	makers := map[string]func(rand func() uint64) (router.Strategy, error){
 		leastwork.Name: func(rand func() uint64) (router.Strategy, error) {

@@ -9,8 +9,8 @@ const maxPath = 1024
 const shortened = 64
 
 // shorten drops prompts along a path that a Match or an Insert found too long, so that its nodes
-// can be joined: those that end on it above its end, and where it branches, those of the other
-// branches. What holds the end of the path keeps all of it.
+// can be joined: those that end on it above its end, and at its branches those of the other
+// branches. A target that holds the end of the path keeps all of it.
 func (t *Trie) shorten() {
 	last := t.long.Load()
 	if last == 0 {

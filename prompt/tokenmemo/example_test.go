@@ -42,7 +42,7 @@ func ExampleMemo() {
 func ExampleNewKey() {
 	key := func(body string) tokenmemo.Key {
 		k, ok := tokenmemo.NewKey("/v1/chat/completions", []byte(body))
-		fmt.Println("can be told:", ok)
+		fmt.Println("known:", ok)
 		return k
 	}
 	a := key(`{"model":"llama","messages":[{"role":"user","content":"Hello"}],"temperature":1}`)
@@ -51,8 +51,8 @@ func ExampleNewKey() {
 	key(`{"messages":[{"role":"user",
 		"content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`)
 	// Output:
-	// can be told: true
-	// can be told: true
+	// known: true
+	// known: true
 	// true true false
-	// can be told: false
+	// known: false
 }

@@ -20,9 +20,9 @@ import (
 //     third prompt is the first that begins with known ones.
 //
 // A boundary is known for the conversation with its next message, since what
-// follows decides about the last tokens before it, and apart for what comes
-// before the last user's message and after it. What a reply said is counted
-// in as far as the next prompt was seen to hold it in the same tokens.
+// follows decides about the last tokens before it, and separately before the
+// last user's message and after it. What a reply said is counted in as far as
+// the next prompt was seen to hold it in the same tokens.
 //
 // Nothing is known beyond a message with reasoning, which templates cut from past
 // turns. The ids of each source ([Key.Of]) are kept and believed apart: ids of one source that contradict each other
@@ -121,14 +121,14 @@ func (m *Memo) Tokens(k Key) (ids []uint32, whole bool) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.told(&k, place{at: k.whole()}); e != nil {
+	if e := m.entry(&k, place{at: k.whole()}); e != nil {
 		m.n.Whole++
 		return e.ids[:e.prompt:e.prompt], true
 	}
 	// The last message's end is no boundary: it may be rendered as one that the
 	// model goes on with.
 	for i := min(k.steady, len(k.turns)-1) - 1; i >= 0; i-- {
-		if e := m.told(&k, k.boundary(i)); e != nil {
+		if e := m.entry(&k, k.boundary(i)); e != nil {
 			m.n.Prefix++
 			return e.ids, false
 		}
@@ -137,8 +137,8 @@ func (m *Memo) Tokens(k Key) (ids []uint32, whole bool) {
 	return nil, false
 }
 
-// told returns the entry of k's source at a place, or the one on which most of the sources agree; nil for none.
-func (m *Memo) told(k *Key, at place) *memoEntry {
+// entry returns the entry of k's source at a place, or the one on which most of the sources agree; nil for none.
+func (m *Memo) entry(k *Key, at place) *memoEntry {
 	if k.source != "" {
 		if m.suspected(k.as(k.source)) {
 			return nil

@@ -179,8 +179,8 @@ func (g *game) explained(p router.Prompt, ts []router.Target, v *verdict) {
 	}
 }
 
-// score is the share where rule 2 decides, and goes by the first's load elsewhere; nothing but what
-// is tied with the first is as high.
+// score is the share if rule 2 decides, and depends on the first's load otherwise; only targets
+// tied with the first are as high.
 func (v *verdict) score(id string) float64 {
 	first := v.fact(v.allowed[0])
 	plain := func(f *fact) float64 {

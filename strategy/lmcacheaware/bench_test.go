@@ -11,8 +11,8 @@ import (
 )
 
 // stage is a fleet, all caches of which are known.
-func stage(n int) (told, []router.Target) {
-	f := told{}
+func stage(n int) (values, []router.Target) {
+	f := values{}
 	var ts []router.Target
 	for i := range n {
 		id := fmt.Sprintf("http://10.0.%d.%d:8000", i/256, i%256)

@@ -11,10 +11,10 @@ import (
 	"github.com/warmroute/router/strategy/lmcacheaware"
 )
 
-// told is a Source with the values of a test, by ID; nothing for others.
-type told map[string]float64
+// values is a Source with the values of a test, by ID; nothing for others.
+type values map[string]float64
 
-func (f told) Free(targets []router.Target, dst []float64) {
+func (f values) Free(targets []router.Target, dst []float64) {
 	for i := range targets {
 		dst[i] = math.NaN()
 		if v, ok := f[targets[i].ID]; ok {

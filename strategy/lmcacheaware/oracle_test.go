@@ -30,7 +30,7 @@ func (h history) cached(id, text string) int {
 
 // naive returns the IDs that the rules allow for a prompt, each computed from the
 // documentation's formula alone, and the reason.
-func naive(cfg lmcacheaware.Config, f told, h history, text string,
+func naive(cfg lmcacheaware.Config, f values, h history, text string,
 	ts []router.Target) (allowed []string, reason router.Reason) {
 	var ready []router.Target
 	for _, t := range ts {
@@ -103,7 +103,7 @@ func naive(cfg lmcacheaware.Config, f told, h history, text string,
 func TestAgainstTheOracle(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		f := told{}
+		f := values{}
 		cfg := lmcacheaware.Config{Source: f, CapacityRequests: 4, StateRequests: 16, Rand: seeded(seed)}
 		if seed%2 == 1 {
 			cfg.AffinityRequests = 8

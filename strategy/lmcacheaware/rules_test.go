@@ -55,7 +55,7 @@ func TestConfigErrors(t *testing.T) {
 // Available before neutral before not available, whatever the free capacity, at
 // equal loads, and at unequal ones within StateRequests.
 func TestStatesInOrder(t *testing.T) {
-	f := told{"full": 0, "empty": 1, "off": unavailable}
+	f := values{"full": 0, "empty": 1, "off": unavailable}
 	s := mustNew(t, lmcacheaware.Config{Source: f})
 	for _, n := range []int{0, 3, 40} {
 		ts := []router.Target{busy("off", n), busy("neutral", n), busy("full", n), busy("empty", n)}
@@ -89,7 +89,7 @@ func TestStatesInOrder(t *testing.T) {
 // they do for a load difference smaller than their worth.
 func TestNeitherDrownsTheOther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	f := told{}
+	f := values{}
 	for _, worth := range []float64{0.5, 4, 100} {
 		s := mustNew(t, lmcacheaware.Config{Source: f, CapacityRequests: worth})
 		decided := [2]int{}
@@ -136,7 +136,7 @@ func TestNeitherDrownsTheOther(t *testing.T) {
 // and more free capacity is passed over.
 func TestTheOneTakenIsNotDominated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	f := told{}
+	f := values{}
 	s := mustNew(t, lmcacheaware.Config{Source: f})
 	for range 3000 {
 		var ts []router.Target
@@ -162,7 +162,7 @@ func TestTheOneTakenIsNotDominated(t *testing.T) {
 // CapacityRequests more than the others, and the rest is spread.
 func TestTheOnlyAvailableOneIsNotRunOver(t *testing.T) {
 	for _, off := range []bool{false, true} {
-		f := told{"t0": 1}
+		f := values{"t0": 1}
 		ts := []router.Target{busy("t0", 0)}
 		for i := 1; i < 8; i++ {
 			ts = append(ts, busy(fmt.Sprint("t", i), 0))
@@ -191,7 +191,7 @@ func TestTheOnlyAvailableOneIsNotRunOver(t *testing.T) {
 // never makes it worse, and learning that it is not never makes it better.
 func TestNeutralIsNeitherBestNorWorst(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	f := told{}
+	f := values{}
 	s := mustNew(t, lmcacheaware.Config{Source: f})
 	rank := func(ts []router.Target) int {
 		cs := s.Explain(context.Background(), p0, ts, nil)
@@ -232,7 +232,7 @@ func TestNeutralIsNeitherBestNorWorst(t *testing.T) {
 // is left is the least load, and the reason says so.
 func TestAllMissingIsLeastLoad(t *testing.T) {
 	for name, cfg := range map[string]lmcacheaware.Config{
-		"no source": {}, "knows nothing": {Source: told{}}, "NaN for all": {Source: alike(math.NaN())},
+		"no source": {}, "knows nothing": {Source: values{}}, "NaN for all": {Source: alike(math.NaN())},
 		"infinity for all": {Source: alike(math.Inf(1))},
 	} {
 		s := mustNew(t, cfg)
@@ -253,7 +253,7 @@ func TestAllMissingIsLeastLoad(t *testing.T) {
 		}
 	}
 	// What only a target says that is not Ready is nothing.
-	s := mustNew(t, lmcacheaware.Config{Source: told{"down": 1}})
+	s := mustNew(t, lmcacheaware.Config{Source: values{"down": 1}})
 	down := busy("down", 0)
 	down.State = router.Unhealthy
 	if d := pickFor(t, s, p0, down, busy("a", 3), busy("b", 2)); d.Target.ID != "b" || d.Reason != router.ReasonLeastLoad {
@@ -262,7 +262,7 @@ func TestAllMissingIsLeastLoad(t *testing.T) {
 }
 
 func TestWeightCarriesMore(t *testing.T) {
-	s := mustNew(t, lmcacheaware.Config{Source: told{"big": 0.5, "small": 0.5}})
+	s := mustNew(t, lmcacheaware.Config{Source: values{"big": 0.5, "small": 0.5}})
 	big, small := busy("big", 4), busy("small", 3)
 	big.Weight, small.Weight = 2, 1
 	if d := pickFor(t, s, p0, big, small); d.Target.ID != "big" {
@@ -273,7 +273,7 @@ func TestWeightCarriesMore(t *testing.T) {
 // With affinity, the target that was sent the prompt comes before an emptier cache
 // until it is too busy; without, it does not.
 func TestAffinity(t *testing.T) {
-	f := told{"full of it": 0, "empty": 1}
+	f := values{"full of it": 0, "empty": 1}
 	on := mustNew(t, lmcacheaware.Config{Source: f, AffinityRequests: 8})
 	off := mustNew(t, lmcacheaware.Config{Source: f})
 	p := router.Prompt{Model: "m", Text: strings.Repeat("a conversation ", 50)}
@@ -310,7 +310,7 @@ func TestAffinity(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	f := told{"best": 0.75, "twin": 0.75, "busy": 0.75, "fuller": 0.5, "off": unavailable, "down": 1}
+	f := values{"best": 0.75, "twin": 0.75, "busy": 0.75, "fuller": 0.5, "off": unavailable, "down": 1}
 	s := mustNew(t, lmcacheaware.Config{Source: f, AffinityRequests: 2})
 	p := router.Prompt{Model: "m", Text: "abcdefgh"}
 	down := busy("down", 0)

@@ -124,7 +124,7 @@ func (n *naive) visit(r *request, was router.Stage, o router.Outcome) {
 	case r.gone:
 	case o.Stage == router.FirstToken, o.Stage == router.Finished:
 		// The first sign of being served moves it; a later one brings it back only
-		// where nothing is bound.
+		// if nothing is bound.
 		if !here && (was == router.Sent || b == nil) {
 			b = n.bind(r.p, r.id)
 			here = true

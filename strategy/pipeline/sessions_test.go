@@ -99,8 +99,8 @@ func TestSessionsOff(t *testing.T) {
 	}
 }
 
-// Equal keys of different scopes are different sessions, as are those of tenants,
-// whose name is in the key.
+// Equal keys of different scopes are different sessions, as are those of tenants
+// with their name in the key.
 func TestSessionsAreKeptApart(t *testing.T) {
 	same := []router.Prompt{
 		{Model: "m", Session: "s"}, {Model: "n", Session: "s"}, {Model: "m", Adapter: "s", Session: "s"},

@@ -28,7 +28,7 @@ func (i informed) Forget(id string) {
 
 // TestConformance runs the kit over all that may decide: prompts with and without
 // tokens, targets with trusted streams, some of which hold something, and targets
-// whose streams cannot be.
+// with untrusted ones.
 func TestConformance(t *testing.T) {
 	system := tokens(1, 600)
 	prompts := []router.Prompt{

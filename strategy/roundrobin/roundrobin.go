@@ -162,7 +162,8 @@ func (s *Strategy) now(targets []router.Target, at []int32) (now float64, ready 
 	return now, ready
 }
 
-// due returns when t, whose turn is at at (-1: it has none), is to be served.
+// due returns the time at which t, with its turn at at (-1: it has none), is to be
+// served.
 func (s *Strategy) due(t *router.Target, at int32, now float64) float64 {
 	last := now - step(t)/2 // as join has it, to the last bit
 	if at >= 0 {
