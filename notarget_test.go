@@ -225,7 +225,7 @@ func TestNoTargetRetryAfter(t *testing.T) {
 // success brings a target back.
 func TestFailOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newView(t, loadview.Config{CoolAfter: 1}, "a", "b", "c")
+		v := newView(t, loadview.Config{CoolAfter: 1, PanicThreshold: -1}, "a", "b", "c")
 		if err := v.SetDraining("c", true); err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func start(t testing.TB, cfg debugui.Config, next router.Trace, ids ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	view, err := loadview.New(loadview.Config{Trace: page.ViewTrace(loadview.Trace{})})
+	view, err := loadview.New(loadview.Config{PanicThreshold: -1, Trace: page.ViewTrace(loadview.Trace{})})
 	if err != nil {
 		t.Fatal(err)
 	}

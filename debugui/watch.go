@@ -87,6 +87,16 @@ func (p *Page) ViewTrace(next loadview.Trace) loadview.Trace {
 				next.StateChanged(id, from, to)
 			}
 		},
+		PanicChanged: func(v *loadview.View, on bool) {
+			if on {
+				p.tell("panic", bad, "", "most targets would be out: nobody is")
+			} else {
+				p.tell("panic", good, "", "most targets serve again")
+			}
+			if next.PanicChanged != nil {
+				next.PanicChanged(v, on)
+			}
+		},
 		Joined: func(m loadview.Member) {
 			p.tell("joined", info, m.ID, "joined the fleet")
 			if next.Joined != nil {

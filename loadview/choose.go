@@ -61,8 +61,8 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 		return d, nil, fmt.Errorf("loadview: Choose: pick chose %q, which was not offered", d.Target.ID)
 	}
 	m.sent++
-	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers, text: d.Prompt.Text,
-		prefill: prefill(d)}
+	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers,
+		text: d.Prompt.Text, prefill: prefill(d), spared: v.panicking && m.standing&out != 0}
 	n := m.inFlight.Load() + 1
 	m.inFlight.Store(n)
 	m.peak = max(m.peak, n)
@@ -102,6 +102,7 @@ type flight struct {
 	seq     uint64 // member.sent when it was sent
 	answers uint64 // member.answers when it was sent
 	text    string // the prompt's
+	spared  bool   // sent in a panic, to a member that was out
 	began   bool   // a first token was seen
 	done    bool
 }
@@ -113,9 +114,9 @@ func (f *flight) FirstToken() {
 	p.mu.Lock()
 	if !f.began && !f.done {
 		f.began = true
-		m.answers++
+		p.answered(m)
 	}
-	if m.probe == f && !f.done {
+	if (m.probe == f || f.spared && m.standing&out != 0) && !f.done {
 		p.learn(f, success, 0, 0)
 		f.epoch = m.epoch // the rest of it counts like any other request
 	}
@@ -148,7 +149,10 @@ func (f *flight) Done(o router.Outcome) {
 		w = neither // it answers others meanwhile: this request takes long
 	}
 	if o.Status != 0 || w == success {
-		m.answers++
+		p.answered(m)
+	}
+	if w == failure && o.Status == 0 && deafTo(o.Err) {
+		m.set(deaf, true)
 	}
 	m.inFlight.Store(m.inFlight.Load() - 1)
 	m.prefill.Store(m.prefill.Load() - f.prefill)
@@ -156,9 +160,18 @@ func (f *flight) Done(o router.Outcome) {
 	p.putLoad(m)
 	// The usual end of a request on a member in good health needs no clock.
 	if w == failure || w == refusal || pause > 0 || m.probe == f || m.full.Load() != 0 ||
-		w == success && (key != 0 || m.blemished()) {
+		w == success && (key != 0 || m.blemished() || f.spared) {
 		p.learn(f, w, pause, key)
 	}
 	p.mu.Unlock()
 	p.notify()
+}
+
+// answered notes that an answer came from m.
+func (p *pool) answered(m *member) {
+	m.answers++
+	if m.has(deaf) {
+		m.set(deaf, false)
+		p.putState(m, p.now())
+	}
 }

@@ -19,12 +19,14 @@ const (
 	// DefaultCoolAfter is three, so that one reset connection does not take half
 	// of a fleet of two away, while a dead member costs three retried requests,
 	// once: after its first cool-down each further one costs a single request.
-	DefaultCoolAfter       = 3
-	DefaultCoolBase        = 5 * time.Second
-	DefaultCoolMax         = 300 * time.Second
-	DefaultJitter          = 0.2
-	DefaultRetryAfterMax   = 300 * time.Second
-	DefaultFullFor         = time.Second
+	DefaultCoolAfter     = 3
+	DefaultCoolBase      = 5 * time.Second
+	DefaultCoolMax       = 300 * time.Second
+	DefaultJitter        = 0.2
+	DefaultRetryAfterMax = 300 * time.Second
+	DefaultFullFor       = time.Second
+	// DefaultPanicThreshold lets one of two members be out.
+	DefaultPanicThreshold  = 0.5
 	DefaultBreakerFailures = 5
 	DefaultBreakerOpen     = 30 * time.Second
 
@@ -63,6 +65,14 @@ type Config struct {
 	// DefaultFullFor; negative: these are failures like other ones, but a 429 with a
 	// Retry-After, which cools the member for that time.
 	FullFor time.Duration
+	// PanicThreshold is the largest share, 0 to 1, of a View's members that failures
+	// and probes may take out at once. Where more of two or more members would be out,
+	// the evidence is about the world or the requests, and the View panics: none of them
+	// is out. But a member at which nothing listens stays out while others are
+	// reachable. Members that are Draining, or Unhealthy by SetUnhealthy, do not count,
+	// and Full and a Retry-After are obeyed. 0 means DefaultPanicThreshold; negative:
+	// a View never panics.
+	PanicThreshold float64
 	// Breaker turns the circuit breakers on. BreakerFailures in a row open one
 	// for BreakerOpen; 0 means DefaultBreakerFailures and DefaultBreakerOpen.
 	Breaker         bool
@@ -129,12 +139,16 @@ type Probe struct {
 // without the View's lock, by the goroutine that caused or first saw the change,
 // and should be quick: that goroutine is about to send a request.
 type Trace struct {
-	// StateChanged reports that a member is offered in another state, one call at a
+	// StateChanged reports that a member is in another state by itself (a panic, which
+	// PanicChanged reports, changes only how it is offered), one call at a
 	// time and in order for each member. Full, which changes with every request, is
 	// reported as Ready. A change by time alone is reported when the
 	// View is next used. While a call takes long, changes of the other members
 	// wait for it, and a member that changed several times is reported as one change.
 	StateChanged func(id string, from, to router.State)
+	// PanicChanged reports that v began or ceased to panic; see
+	// [Config.PanicThreshold]. v's Snapshot has the members.
+	PanicChanged func(v *View, on bool)
 	// Joined and Left report the changes of Set, Put and Remove: first Left and
 	// Forget for each member that is gone, then Joined. They, and a Forget that
 	// comes with them, must not change the members. inFlight is the number of
@@ -165,6 +179,7 @@ func (c Config) WithDefaults() Config {
 	c.Jitter = cmp.Or(c.Jitter, DefaultJitter)
 	c.RetryAfterMax = cmp.Or(c.RetryAfterMax, DefaultRetryAfterMax)
 	c.FullFor = cmp.Or(c.FullFor, DefaultFullFor)
+	c.PanicThreshold = cmp.Or(c.PanicThreshold, DefaultPanicThreshold)
 	c.BreakerFailures = cmp.Or(c.BreakerFailures, DefaultBreakerFailures)
 	c.BreakerOpen = cmp.Or(c.BreakerOpen, DefaultBreakerOpen)
 	if c.Now == nil {
@@ -211,6 +226,7 @@ func (c *Config) check() error {
 	duration("CoolMax", c.CoolMax)
 	bad.Check(c.CoolMax < 0 || c.CoolMax >= c.CoolBase, "CoolMax", c.CoolMax, "at least CoolBase, "+c.CoolBase.String())
 	bad.Check(c.Jitter <= 1, "Jitter", c.Jitter, "at most 1")
+	bad.Check(c.PanicThreshold <= 1, "PanicThreshold", c.PanicThreshold, "at most 1")
 	number("BreakerFailures", int64(c.BreakerFailures))
 	duration("BreakerOpen", c.BreakerOpen)
 	duration("Scrape.Interval", c.Scrape.Interval)

@@ -78,7 +78,7 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration, key uint64) {
 			p.served(f, key, now)
 		}
 		if probe || f.seq > m.streak { // an older one shows the time before
-			m.recovered(probe)
+			m.recovered(probe || f.spared)
 		}
 	case failure:
 		p.failed(f, probe, key, now)
@@ -97,7 +97,7 @@ func (p *pool) watchEnds(m *member) {
 }
 
 // recovered clears what failures did to m. probe: the request was the half-open
-// breaker's.
+// breaker's, or sent in a panic.
 func (m *member) recovered(probe bool) {
 	m.streak = 0
 	m.fails.Store(0)
@@ -106,8 +106,11 @@ func (m *member) recovered(probe bool) {
 		m.cool.Store(0)
 		m.epoch++
 	}
-	if probe {
+	if probe && m.has(tripped) {
 		m.set(tripped, false)
+		m.set(probing, false)
+		m.probe = nil
+		m.open.Store(0)
 		m.epoch++
 	}
 	m.faults = 0 // not looked at while the breaker is not closed
@@ -272,16 +275,19 @@ func (m *member) blemished() bool {
 
 // stateAt returns the state in which m is offered at now. It may be called
 // without the lock.
-func (m *member) stateAt(now time.Duration) router.State {
+func (m *member) stateAt(now time.Duration) router.State { return m.stateIf(now, false) }
+
+// stateIf is stateAt; spared: failures and Run's probes do not count.
+func (m *member) stateIf(now time.Duration, spared bool) router.State {
 	fl := m.flags.Load()
 	switch {
 	case fl&(drainSet|drainAsked) != 0:
 		return router.Draining
-	case fl&unhealthy != 0:
+	case fl&unhealthy != 0, fl&probedDown != 0 && !spared:
 		return router.Unhealthy
-	case fl&probing != 0, fl&tripped != 0 && int64(now) < m.open.Load():
+	case !spared && (fl&probing != 0 || fl&tripped != 0 && int64(now) < m.open.Load()):
 		return router.Tripped
-	case int64(now) < m.cool.Load(), int64(now) < m.pause.Load():
+	case !spared && int64(now) < m.cool.Load(), int64(now) < m.pause.Load():
 		return router.Cooling
 	case int64(now) < m.full.Load() && m.inFlight.Load() >= m.limit.Load():
 		return router.Full

@@ -22,6 +22,9 @@ type driver struct {
 	told  map[string]router.State
 	forgs []string
 	trips int
+
+	panicking bool // as Trace.PanicChanged reported
+	panics    int  // steps in a panic
 }
 
 func (d *driver) next() int {
@@ -48,6 +51,12 @@ func drive(t *testing.T, ops []byte) *driver {
 				if m.Draining {
 					d.told[m.ID] = router.Draining
 				}
+			},
+			PanicChanged: func(_ *View, on bool) {
+				if d.panicking == on {
+					t.Fatalf("PanicChanged(%v) twice", on)
+				}
+				d.panicking = on
 			},
 			Left:   func(id string, _ int) { delete(d.told, id) },
 			Forget: func(id string) { d.forgs = append(d.forgs, id) },
@@ -149,6 +158,8 @@ var outcomes = []router.Outcome{
 	{Stage: router.Failed, Status: 503, RetryAfter: time.Hour},
 	{Stage: router.Failed, Status: 408},
 	{Stage: router.Failed, Status: 500},
+	{Stage: router.Failed, Err: errDial},
+	{Stage: router.Failed, Err: errDial},
 }
 
 func (d *driver) request() *modelRequest {
@@ -257,6 +268,8 @@ func (d *driver) choose(which, what int) {
 		if x.tripped && x.open == 0 && x.probe == nil {
 			x.probe = r
 		}
+		yes, _ := d.m.panics()
+		r.spared = yes && x.out() && !x.cfg.Draining && !x.asked && !x.unhealthy
 		x.live[r] = true
 		d.reqs = append(d.reqs, r)
 	}
@@ -285,15 +298,22 @@ func (d *driver) check() {
 	if !errors.As(err, &none) || none.RetryAfter != d.m.retryAfter() {
 		d.t.Fatalf("error is %v, want RetryAfter %v", err, d.m.retryAfter())
 	}
-	for _, w := range want {
-		if d.told[w.ID] != w.State {
-			d.t.Fatalf("%q is %v, told %v", w.ID, w.State, d.told[w.ID])
+	for _, x := range d.m.members {
+		if s := d.m.state(x); d.told[x.cfg.ID] != s {
+			d.t.Fatalf("%q is %v, told %v", x.cfg.ID, s, d.told[x.cfg.ID])
 		}
+	}
+	panicking, _ := d.m.panics()
+	if d.panicking != panicking || d.v.Panicking() != panicking {
+		d.t.Fatalf("panicking %v, told %v, want %v", d.v.Panicking(), d.panicking, panicking)
+	}
+	if panicking {
+		d.panics++
 	}
 }
 
 func TestModel(t *testing.T) {
-	var requests, trips int
+	var requests, trips, panics int
 	for seed := range uint64(120) {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
@@ -305,13 +325,15 @@ func TestModel(t *testing.T) {
 			d := drive(t, ops)
 			requests += len(d.reqs)
 			trips += d.trips
+			panics += d.panics
 		})
 		if !ok {
 			break
 		}
 	}
-	if requests < 10_000 || trips < 100 {
-		t.Errorf("the histories had %d requests and %d trips: too few to prove anything", requests, trips)
+	if requests < 10_000 || trips < 100 || panics < 1000 {
+		t.Errorf("the histories had %d requests, %d trips, %d steps in a panic: too few to prove anything",
+			requests, trips, panics)
 	}
 }
 

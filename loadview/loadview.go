@@ -17,6 +17,7 @@
 //	member.go     Member, and the record of one
 //	choose.go     Choose and the life of a counted request
 //	health.go     what an outcome does to a member: cool-down, breaker, Retry-After
+//	panic.go      nobody is out where most would be
 //	queue.go      the engines' own queues: SetQueued, and the mean for unknown ones
 //	notify.go     StateChanged, Changed and OnForget
 //	run.go        Run: one goroutine for each page and each probe
@@ -57,6 +58,8 @@
 //     and to its end: a success does not cut it short, because replies that were
 //     under way finish while the member turns new ones down. The reply is a failure
 //     too.
+//   - Where more than [Config.PanicThreshold] of a View's members would be out by
+//     failures and probes, the View panics: nobody is.
 //   - With [Config.Breaker], BreakerFailures failures in a row make a member
 //     [router.Tripped] for BreakerOpen. Then it is half-open: offered as Ready
 //     until one Choose takes it, and Tripped to everybody else until that request

@@ -94,6 +94,8 @@ type member struct {
 	peak    int64        // the most in flight since the scrape under way began
 	probe   *flight      // the one that a half-open breaker let through
 
+	standing standing
+
 	seen    router.State // the state that Trace.StateChanged had last
 	waiting bool         // is in pool.changed
 }
@@ -103,6 +105,8 @@ const (
 	drainSet     uint32 = 1 << iota // Member.Draining
 	drainAsked                      // SetDraining
 	unhealthy                       // SetUnhealthy
+	probedDown                      // Run's probes fail
+	deaf                            // nothing listened at the last failure
 	tripped                         // the breaker is not closed
 	probing                         // member.probe is in flight
 	queueUnknown                    // queued is not a report
@@ -160,7 +164,7 @@ func (m *member) setSource(c *Member) {
 		m.set(queueUnknown, true)
 	}
 	if old.health != "" && next.health == "" {
-		m.set(unhealthy, false)
+		m.set(probedDown, false)
 	}
 }
 
@@ -180,14 +184,20 @@ func (p *pool) putState(m *member, now time.Duration) {
 	if m.gone {
 		return
 	}
+	moved := p.putStanding(m, now)
 	s := m.stateAt(now)
 	if s == router.Ready && m.state != router.Ready {
 		p.signal()
 	}
-	if s != m.state {
+	if s != m.state || moved || m.standing != 0 {
 		m.state = s
 		for _, at := range m.places {
-			at.view.truth[at.index].State = s
+			offered := &at.view.truth[at.index].State
+			was := *offered
+			*offered = at.view.offer(m, s, now)
+			if *offered == router.Ready && was != router.Ready {
+				p.signal()
+			}
 		}
 	}
 	if seen(s) != m.seen && !m.waiting && p.cfg.Load().Trace.StateChanged != nil {

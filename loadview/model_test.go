@@ -1,6 +1,8 @@
 package loadview
 
 import (
+	"errors"
+	"net"
 	"time"
 
 	"github.com/warmroute/router"
@@ -17,6 +19,7 @@ type modelRequest struct {
 	since   int // the same, for failures; later if it recovered a breaker
 	prefill int
 	first   bool
+	spared  bool // sent to a member that is out, in a panic
 }
 
 type modelMember struct {
@@ -28,7 +31,7 @@ type modelMember struct {
 	cools             int
 	streak            int           // the model's tick at the first failure of the row
 	cool, pause, open time.Duration // until; 0: no
-	tripped           bool
+	tripped, deaf     bool
 	probe             *modelRequest
 	recovered         int // the model's tick
 }
@@ -88,8 +91,42 @@ func (m *model) state(x *modelMember) router.State {
 	return router.Ready
 }
 
+func (x *modelMember) out() bool {
+	return x.cool != 0 || x.tripped && (x.open != 0 || x.probe != nil)
+}
+
+// panics reports whether most of those that count are out, and whether all of them
+// are unreachable.
+func (m *model) panics() (yes, dark bool) {
+	n, out, deaf := 0, 0, 0
+	for _, x := range m.members {
+		if x.cfg.Draining || x.asked || x.unhealthy {
+			continue
+		}
+		n++
+		if x.out() {
+			out++
+			if x.deaf {
+				deaf++
+			}
+		}
+	}
+	return n > 1 && out > n-out, deaf == n
+}
+
+func (m *model) offered(x *modelMember) router.State {
+	s := m.state(x)
+	if yes, dark := m.panics(); !yes || s != router.Tripped && s != router.Cooling || x.deaf && !dark {
+		return s
+	}
+	if x.pause != 0 {
+		return router.Cooling
+	}
+	return router.Ready
+}
+
 func (m *model) target(x *modelMember) router.Target {
-	t := router.Target{ID: x.cfg.ID, Weight: x.cfg.Weight, Ref: x.cfg.Ref, State: m.state(x)}
+	t := router.Target{ID: x.cfg.ID, Weight: x.cfg.Weight, Ref: x.cfg.Ref, State: m.offered(x)}
 	t.Load = router.Load{Known: true, InFlight: len(x.live), Queued: x.queued}
 	if x.queued < 0 {
 		var sum, n float64
@@ -127,9 +164,20 @@ func (m *model) retryAfter() time.Duration {
 
 func (m *model) first(r *modelRequest) {
 	x := r.member
+	if !r.first && x.live[r] {
+		x.deaf = false
+	}
 	r.first = true
-	if x.probe == r && x.live[r] {
-		x.probe = nil
+	spared := r.spared && x.out() && !x.cfg.Draining && !x.asked && !x.unhealthy
+	if (x.probe == r || spared) && x.live[r] {
+		if x.probe != r && r.sent <= x.streak {
+			m.tick++
+			r.since = m.tick
+			return
+		}
+		if x.probe == r {
+			x.probe = nil
+		}
 		m.success(x, true)
 		m.tick++
 		r.since = m.tick
@@ -138,13 +186,13 @@ func (m *model) first(r *modelRequest) {
 
 func (m *model) success(x *modelMember, wasProbe bool) {
 	x.row, x.cools, x.breakerRow, x.streak = 0, 0, 0, 0
-	if x.cool != 0 || wasProbe {
+	if x.cool != 0 || wasProbe && x.tripped {
 		m.tick++
 		x.recovered = m.tick
 	}
 	x.cool = 0
-	if wasProbe {
-		x.tripped = false
+	if wasProbe && x.tripped {
+		x.tripped, x.probe, x.open = false, nil, 0
 	}
 }
 
@@ -154,13 +202,16 @@ func (m *model) done(r *modelRequest, o router.Outcome) {
 		return
 	}
 	delete(x.live, r)
+	if o.Stage == router.Finished || o.Status != 0 {
+		x.deaf = false
+	}
 	wasProbe := x.probe == r
 	if wasProbe {
 		x.probe = nil
 	}
 	if o.Stage == router.Finished {
 		if wasProbe || r.sent > x.streak {
-			m.success(x, wasProbe)
+			m.success(x, wasProbe || r.spared)
 		}
 		return
 	}
@@ -173,6 +224,7 @@ func (m *model) done(r *modelRequest, o router.Outcome) {
 			return
 		}
 	}
+	x.deaf = x.deaf || o.Err == errDial
 	fresh := r.since > x.recovered
 	if fresh && x.row == 0 && x.breakerRow == 0 && x.cool == 0 {
 		m.tick++
@@ -194,3 +246,6 @@ func (m *model) done(r *modelRequest, o router.Outcome) {
 		}
 	}
 }
+
+// errDial is the error of a request to a member at which nothing listens.
+var errDial error = &net.OpError{Op: "dial", Err: errors.New("connection refused")}

@@ -1,6 +1,7 @@
 package loadview
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/warmroute/router"
@@ -98,12 +99,20 @@ func (p *pool) notify() {
 		p.notifying = false
 		p.mu.Unlock()
 	}()
-	for len(p.changed) > 0 {
+	for len(p.changed) > 0 || len(p.alarmed) > 0 {
+		if n := len(p.alarmed); n > 0 {
+			v := p.alarmed[n-1]
+			p.alarmed = slices.Delete(p.alarmed, n-1, n)
+			p.pending.Store(len(p.changed)+len(p.alarmed) > 0)
+			if on := v.panicking; on != v.alarm {
+				v.alarm = on
+				p.notifyPanic(v, on)
+			}
+			continue
+		}
 		m := p.changed[0]
-		n := copy(p.changed, p.changed[1:])
-		p.changed[n] = nil
-		p.changed = p.changed[:n]
-		p.pending.Store(n > 0)
+		p.changed = slices.Delete(p.changed, 0, 1)
+		p.pending.Store(len(p.changed)+len(p.alarmed) > 0)
 		m.waiting = false
 		from, to := m.seen, seen(m.stateAt(p.now()))
 		m.seen = to
@@ -129,4 +138,11 @@ func (p *pool) tellOne(id string, from, to router.State) {
 	p.mu.Unlock()
 	defer p.mu.Lock()
 	p.cfg.Load().Trace.StateChanged(id, from, to)
+}
+
+// notifyPanic is tellOne for Trace.PanicChanged.
+func (p *pool) notifyPanic(v *View, on bool) {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	p.cfg.Load().Trace.PanicChanged(v, on)
 }

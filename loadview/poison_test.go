@@ -68,11 +68,11 @@ func TestBrokenMemberIsNoPoison(t *testing.T) {
 	})
 }
 
-// Two broken members of three: a request that fails on both and is served by the
+// Two broken members of four: a request that fails on both and is served by the
 // third was no poison.
 func TestBrokenMembersAreBlamedAfterAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newView(t, Config{}, 3)
+		v := newView(t, Config{}, 4)
 		for i := range DefaultCoolAfter {
 			text := fmt.Sprint("prompt ", i)
 			to(t, v, "vllm-0", text).Done(crash)

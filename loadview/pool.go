@@ -29,7 +29,9 @@ type pool struct {
 	// most once; notifying: a goroutine reports them.
 	changed   []*member
 	notifying bool
-	pending   atomic.Bool // len(changed) > 0, to be read without the lock
+	pending   atomic.Bool // changed or alarmed has one, to be read without the lock
+	// alarmed holds Views of which a panic began or ended that was not reported.
+	alarmed []*View
 
 	warming []*member // members with a handicap
 

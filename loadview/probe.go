@@ -29,12 +29,12 @@ func (c *client) probeAll(ctx context.Context, s *source) {
 		if err != nil {
 			failures, successes = min(failures+1, cfg.Failures), 0
 			if failures == cfg.Failures {
-				c.pool.probed(s, false)
+				c.pool.probed(s, err)
 			}
 		} else {
 			failures, successes = 0, min(successes+1, cfg.Successes)
 			if successes == cfg.Successes {
-				c.pool.probed(s, true)
+				c.pool.probed(s, nil)
 			}
 		}
 	})
@@ -47,16 +47,18 @@ func (p *pool) answers(s *source) uint64 {
 	return s.member.answers
 }
 
-// probed takes over the verdict of a member's probes.
-func (p *pool) probed(s *source, healthy bool) {
+// probed takes over the verdict of a member's probes: nil, or why they fail.
+func (p *pool) probed(s *source, err error) {
+	healthy := err == nil
 	p.mu.Lock()
 	m := s.member
-	if m.gone || m.source != s || m.has(unhealthy) != healthy {
+	if m.gone || m.source != s || m.has(probedDown) != healthy {
 		p.mu.Unlock()
 		return
 	}
 	now := p.now()
-	m.set(unhealthy, !healthy)
+	m.set(probedDown, !healthy)
+	m.set(deaf, err != nil && deafTo(err))
 	if healthy {
 		p.slowStart(m, now)
 	}

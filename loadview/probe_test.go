@@ -156,7 +156,7 @@ func TestSlowStart(t *testing.T) {
 		set(t, v, Member{ID: "back", Health: "http://a/health", Weight: c.weight}, Member{ID: "b"}, Member{ID: "c"},
 			Member{ID: "d"})
 		src := v.byID["back"].source
-		v.probed(src, false)
+		v.probed(src, errNoPick)
 		pick := func(ts []router.Target) (router.Decision, error) {
 			s := append([]router.Target(nil), ts...)
 			if c.weight > 0 {
@@ -173,7 +173,7 @@ func TestSlowStart(t *testing.T) {
 			}
 		}
 		choose(90) // 30 on each of three
-		v.probed(src, true)
+		v.probed(src, nil)
 		if s, q := stateOf(v, "back"), 30*int(max(c.weight, 1)); c.slow == 0 && s.Target.Load.Queued != q {
 			t.Errorf("offered with %d, want %d", s.Target.Load.Queued, q)
 		}
@@ -212,13 +212,13 @@ func TestSlowStartAlone(t *testing.T) {
 	set(t, v, Member{ID: "a", Health: "http://a/"}, Member{ID: "b"})
 	defer send(t, v, "a").Done(ok)
 	src := v.byID["a"].source
-	v.probed(src, false)
-	v.probed(src, true) // b is idle
+	v.probed(src, errNoPick)
+	v.probed(src, nil) // b is idle
 	if q := queued(t, v, "a"); q != 0 {
 		t.Errorf("%d", q)
 	}
 	set(t, v, Member{ID: "b"})
-	v.probed(src, false) // it left
+	v.probed(src, errNoPick) // it left
 	if s := stateOf(v, "b"); s.Target.State != router.Ready {
 		t.Errorf("%+v", s)
 	}

@@ -61,7 +61,7 @@ func TestTwoRouters(t *testing.T) {
 // Assign may do then.
 func TestFleetDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newView(t, Config{Jitter: -1}, 2)
+		v := newView(t, Config{Jitter: -1, PanicThreshold: -1}, 2)
 		r := router.New(least{}, v, router.Options{Attempts: 2, Backoff: -1})
 		p := router.Prompt{Text: "hello"}
 		for range DefaultCoolAfter {

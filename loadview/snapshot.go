@@ -10,6 +10,10 @@ import (
 type Status struct {
 	// Target is the member as a Choose at that instant would offer it.
 	Target router.Target
+	// Judged is the state that the member has by itself. It differs from Target.State
+	// while the View panics (see [Config.PanicThreshold]) and offers the member all the
+	// same.
+	Judged router.State
 	// Failures is the number of failures in a row that count towards a cool-down.
 	Failures int
 	// ReadyIn is the time until a Cooling or Tripped member may be Ready; 0: it
@@ -32,11 +36,15 @@ func (v *View) Snapshot() []Status {
 	r := v.roster.Load()
 	now := v.now()
 	var sum, known int64
-	out := make([]Status, len(r.members))
+	all := make([]Status, len(r.members))
+	standings := make([]standing, len(r.members))
+	var c census
 	for i, m := range r.members {
+		standings[i] = m.standingAt(now)
+		c.add(standings[i], 1)
 		t := r.targets[i]
 		t.Load, t.State = m.loadNow(), m.stateAt(now)
-		s := Status{Target: t, Failures: int(m.fails.Load()), ReadyIn: m.readyIn(now)}
+		s := Status{Target: t, Judged: t.State, Failures: int(m.fails.Load()), ReadyIn: m.readyIn(now)}
 		if m.queueKnown(now) {
 			s.QueuedKnown = true
 			s.QueuedAge = max(now-time.Duration(m.reported.Load()), 0)
@@ -46,14 +54,18 @@ func (v *View) Snapshot() []Status {
 		if e := m.trouble.Load(); e != nil {
 			s.ScrapeError = *e
 		}
-		out[i] = s
+		all[i] = s
 	}
+	panicking := c.panics(v.cfg.Load().PanicThreshold)
 	mean := toInt(meanQueued(sum, known))
 	for i, m := range r.members {
-		if !out[i].QueuedKnown {
-			out[i].Target.Load.Queued = mean
+		if panicking && c.spares(standings[i]) {
+			all[i].Target.State = m.stateIf(now, true)
 		}
-		out[i].Target.Load.Queued += m.handicap(now)
+		if !all[i].QueuedKnown {
+			all[i].Target.Load.Queued = mean
+		}
+		all[i].Target.Load.Queued += m.handicap(now)
 	}
-	return out
+	return all
 }

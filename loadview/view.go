@@ -22,6 +22,11 @@ type View struct {
 	// pick gets: whatever pick does to that is gone by the next Choose. Both are used
 	// under the lock.
 	truth, offered []router.Target
+	// census counts the members' standings, panicking whether too many are out, dark
+	// that nothing listens at any. alarm is what Trace.PanicChanged had last. All are
+	// used under the lock.
+	census                 census
+	panicking, dark, alarm bool
 }
 
 // roster is the members of one View. It is never changed.
@@ -82,7 +87,16 @@ func (v *View) SetConfig(cfg Config) error {
 	cfg.Jitter = max(cfg.Jitter, 0)
 	cfg.Egress.AllowHosts = slices.Clone(cfg.Egress.AllowHosts)
 	v.cfg.Store(&cfg)
+	v.mu.Lock()
+	now := v.now()
+	for _, m := range v.members {
+		for _, at := range m.places {
+			at.view.judge(now)
+		}
+	}
+	v.mu.Unlock()
 	v.wake()
+	v.notify()
 	return nil
 }
 
@@ -217,6 +231,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 		m.seen = seen(m.stateAt(now))
 	}
 	v.truth, v.offered = truth, make([]router.Target, len(targets))
+	v.recount(now)
 	p.expire(now)
 	p.spreadQueued()
 	v.roster.Store(next)
@@ -281,8 +296,9 @@ func (v *View) SetDraining(id string, on bool) error {
 	return v.setFlag("SetDraining", id, drainAsked, on)
 }
 
-// SetUnhealthy sets whether the member's probes fail. It is theirs alone: the
-// lessons of outcomes stay apart from it.
+// SetUnhealthy sets whether the member is Unhealthy by the word of the caller, who
+// may have probes of its own. The lessons of outcomes and of Run's probes stay apart
+// from it, and a panic does not override it.
 func (v *View) SetUnhealthy(id string, on bool) error {
 	return v.setFlag("SetUnhealthy", id, unhealthy, on)
 }
