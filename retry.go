@@ -65,8 +65,9 @@ func (l *Lease) retryable(o Outcome) bool {
 	if f := l.router.opts.Retryable; f != nil {
 		return o.Stage == Failed && f(o)
 	}
-	if l.decision.Reason == ReasonState && (o.Status == 429 || o.Status == 503) {
-		return false // it is full, and has the state still; from any other the answer would be that there is none
+	if l.decision.Reason == ReasonState && (o.Status == 429 || o.Status == 503 || o.Status == 529 || o.lacks()) {
+		// It is full and has the state still, or says that it has it no more: any other would say so whatever is true.
+		return false
 	}
 	return o.Retryable() && !(o.lacks() && l.attempt.lacked)
 }

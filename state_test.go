@@ -161,6 +161,7 @@ func TestMustRetry(t *testing.T) {
 		{router.Outcome{Status: 500}, []string{"b", "a"}},
 		{router.Outcome{Err: errors.New("connection refused")}, []string{"b", "a"}},
 		{router.Outcome{Status: 404}, []string{"b"}},
+		{router.Outcome{Status: 404, Lacking: true}, []string{"b"}},
 		{router.Outcome{Status: 429}, []string{"b"}},
 		{router.Outcome{Status: 503}, []string{"b"}},
 	} {

@@ -89,15 +89,18 @@ func (p *parse) block(base int) {
 // namesMedia reports whether the object that is next, which has no type, has a member with media, and
 // leaves it there.
 func (p *parse) namesMedia() bool {
-	look, found := p.Scanner, false
+	look, found, none, named := p.Scanner, false, false, false
 	for k, ok := look.FirstKey(); ok && !found; k, ok = look.NextKey() {
 		c := look.Peek()
-		if found = BlockKindOf(string(k)) == BlockMedia && (c == '{' || c == '[' || c == '"'); !found {
+		media := BlockKindOf(string(k)) == BlockMedia
+		if found = media && (c == '{' || c == '[' || c == '"'); !found {
+			none = none || media && c == 'n'
+			named = named || c == '"' && string(k) == "uuid"
 			look.Skip()
 		}
 	}
 	p.Ahead += look.I - p.I
-	return found
+	return found || none && named
 }
 
 // other writes an object that this version does not know, as it is, but for large data.
@@ -204,8 +207,9 @@ func (p *parse) media() {
 	var d digest
 	p.Peek()
 	at := p.Scanner
+	p.name = p.name[:0]
 	p.leaves(&d, true)
-	if d.n == 0 && p.Fault == 0 {
+	if !p.medium(&d) && d.n == 0 && p.Fault == 0 {
 		// No member that names a source: all of it counts.
 		end := p.Scanner
 		end.Ahead += end.I - at.I
@@ -238,7 +242,20 @@ func (p *parse) leaves(d *digest, source bool) {
 		p.out = p.out[:lo]
 	case '{':
 		for k, ok := p.FirstKey(); ok; k, ok = p.NextKey() {
-			p.leaves(d, isSource(k))
+			switch c := p.Peek(); {
+			case c == '"' && string(k) == "uuid":
+				p.name = p.AppendString(p.name[:0])
+			case c == '"' && string(k) == "file_id":
+				lo := len(p.out)
+				p.out = p.AppendString(p.out)
+				p.held.files = addHeld(p.held.files, string(p.out[lo:]))
+				if len(p.out) > lo {
+					d.add(p.out[lo:])
+				}
+				p.out = p.out[:lo]
+			default:
+				p.leaves(d, isSource(k))
+			}
 		}
 	case '[':
 		for ok := p.FirstElem(); ok; ok = p.NextElem() {
@@ -252,7 +269,7 @@ func (p *parse) leaves(d *digest, source bool) {
 func isSource(k []byte) bool {
 	switch string(k) {
 	case "url", "data", "file_id", "file_data", "file_url", "image_url", "video_url", "audio_url",
-		"input_audio", "image", "video", "audio", "image_embeds", "audio_embeds", "text", "id", "uuid":
+		"input_audio", "image", "video", "audio", "image_embeds", "audio_embeds", "text", "id":
 		return true
 	}
 	return false

@@ -34,6 +34,8 @@ type parse struct {
 	extraKey             string // separates caches like salt
 	tokens               []uint32
 	signals              signals
+	held                 heldIDs
+	name                 []byte // of the medium that is being read
 
 	hard  *Error // why reading ended
 	soft  *Error // the first wrong type; reading went on after it
@@ -115,6 +117,12 @@ func (p *parse) object(a api) {
 		case "conversation":
 			p.field = "conversation"
 			p.signals.conversation = p.strOr("id")
+			if _, ok := a.(responses); ok { // elsewhere it is a name that no engine knows
+				p.held.conversation = p.signals.conversation
+			}
+		case "previous_response_id":
+			p.field = "previous_response_id"
+			p.held.previous = p.str()
 		case "conversation_id":
 			p.field = "conversation_id"
 			p.signals.conversationID = p.str()

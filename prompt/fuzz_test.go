@@ -38,6 +38,8 @@ func checkPrompt(t *testing.T, read reader, body []byte) router.Prompt {
 	if utf8.Valid(body) {
 		checkMarks(t, p.Text)
 	}
+	checkHeld(t, p.Must)
+	checkHeld(t, p.Brings)
 	before := strings.Clone(p.Text)
 	for i := range mine {
 		mine[i] = 'x'

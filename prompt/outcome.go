@@ -42,6 +42,9 @@ func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
 		o.Reply = r.Text()
 		o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
 		o.CachedReported = cached
+		if status >= 200 && status <= 299 {
+			o.Made = r.ids(true)
+		}
 	}
 	return o
 }

@@ -10,7 +10,7 @@
 // byte for byte. Changes from request to request that do not change
 // the prompt (caching hints, string or block content, ids of calls, the order
 // of members, a billing line) do not change the text. Images, audio and files
-// stand in it as a digest of their URL, data or file id. A completion's text is
+// stand in it as a digest of their uuid, if they have one, or of their URL, data or file id. A completion's text is
 // its prompt, without marks. A text is at most twice as long as its body, plus
 // 1 KiB.
 //
@@ -91,27 +91,27 @@ func FromRequest(path string, h http.Header, body []byte) (router.Prompt, error)
 
 // FromChat is the function of this name with r's settings.
 func (r Parser) FromChat(body []byte) (router.Prompt, error) {
-	return r.read(chat{}, nil, body, nil, nil)
+	return r.read(chat{}, "", nil, body, nil, nil)
 }
 
 // FromCompletion is the function of this name with r's settings.
 func (r Parser) FromCompletion(body []byte) (router.Prompt, error) {
-	return r.read(completions{}, nil, body, nil, nil)
+	return r.read(completions{}, "", nil, body, nil, nil)
 }
 
 // FromResponses is the function of this name with r's settings.
 func (r Parser) FromResponses(body []byte) (router.Prompt, error) {
-	return r.read(responses{}, nil, body, nil, nil)
+	return r.read(responses{}, "", nil, body, nil, nil)
 }
 
 // FromMessages is the function of this name with r's settings.
 func (r Parser) FromMessages(body []byte) (router.Prompt, error) {
-	return r.read(messages{}, nil, body, nil, nil)
+	return r.read(messages{}, "", nil, body, nil, nil)
 }
 
 // FromEmbeddings is the function of this name with r's settings.
 func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
-	return r.read(embeddings{}, nil, body, nil, nil)
+	return r.read(embeddings{}, "", nil, body, nil, nil)
 }
 
 // FromRequest reads a request. path may have a prefix before and a query after
@@ -129,6 +129,11 @@ func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 // conversation_id. The body alone gives the other functions their key.
 //
 // The header x-rolter-vllm-token-ids, if it is not empty, goes to Tokens.
+//
+// Must has the ids of the state that only one engine has: in Responses previous_response_id and conversation, in any
+// API the file_id of a part, and the uuid of a medium without content ("media:" before it; the uuid of one with
+// content goes to Brings). With a path of /v1/responses/{id}, /v1/conversations/{id} or /v1/files/{id}, and any that
+// goes on from one, it is that id, whatever the method.
 func (r Parser) FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
 	return r.request(path, h, body, nil, nil)
 }
@@ -139,9 +144,13 @@ func (r Parser) request(path string, h http.Header, body []byte, hard, soft *Err
 	if h == nil {
 		h = http.Header{}
 	}
-	p, err := r.read(a, h, body, hard, soft)
+	id := ""
 	if a == nil {
-		if r.Unknown != nil {
+		id = pathID(path)
+	}
+	p, err := r.read(a, id, h, body, hard, soft)
+	if a == nil {
+		if r.Unknown != nil && id == "" {
 			r.Unknown(path, &Error{Kind: ErrUnknownPath})
 		}
 		if !errors.Is(err, ErrBadTokenIDs) {
@@ -161,7 +170,7 @@ var parses = sync.Pool{New: func() any { return new(parse) }}
 const maxKept = 4 << 20
 
 func (p *parse) release() {
-	*p = parse{out: kept(p.out), tmp: kept(p.tmp), in: kept(p.in)}
+	*p = parse{out: kept(p.out), tmp: kept(p.tmp), in: kept(p.in), name: kept(p.name)}
 	parses.Put(p)
 }
 
@@ -178,8 +187,8 @@ func (r Parser) WithDefaults() Parser {
 	return r
 }
 
-// read does the work of all the functions. h is nil if there are no headers.
-func (r Parser) read(a api, h http.Header, body []byte, hard, soft *Error) (router.Prompt, error) {
+// read does the work of all the functions. path is the id in the path. h is nil if there are no headers.
+func (r Parser) read(a api, path string, h http.Header, body []byte, hard, soft *Error) (router.Prompt, error) {
 	p := parses.Get().(*parse)
 	defer p.release()
 	err := hard
@@ -225,6 +234,7 @@ func (r Parser) read(a api, h http.Header, body []byte, hard, soft *Error) (rout
 		}
 	}
 	q.Session = sessionKey(tenant, h, &p.signals)
+	p.held.refer(&q, path)
 	return q, asError(err)
 }
 

@@ -32,6 +32,7 @@ type Reply struct {
 	broken bool // an event could not be read: nothing after it is added to the text
 	any    bool // an event that is no error was seen
 
+	made    made
 	counts  counts
 	err     *ReplyError // of a stream
 	members members     // of the event at hand
@@ -137,6 +138,9 @@ func (r *Reply) event(data []byte, whole bool) {
 	r.any = true
 	if !r.broken {
 		r.broken = !r.stream.event(m)
+	}
+	if r.stream.api == (responses{}) {
+		r.made.event(m)
 	}
 	r.counts.take(r.stream.api, m)
 }
