@@ -51,6 +51,9 @@ type Options struct {
 	// call Reload.
 	View    loadview.Trace
 	LMCache lmcache.Trace
+	// Holders remembers which target has the state that a request refers to, for all routes; nil means one of the
+	// Gateway's own with the default bounds.
+	Holders *router.Holders
 	// Rand is the source of jitter and ties, safe for concurrent use; nil means the
 	// global source.
 	Rand func() uint64

@@ -19,6 +19,7 @@ import (
 type Gateway struct {
 	options Options
 	view    *loadview.View
+	holders *router.Holders // of all routes: targets have the same IDs in each
 	poller  *lmcache.Poller
 	now     atomic.Pointer[state]
 	change  change // of the targets
@@ -35,7 +36,13 @@ func Build(f *file.File, o Options) (*Gateway, error) {
 	if err := o.file().Validate(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{options: o, leaving: make(map[string]departure), subs: make(map[subscription]*running)}
+	g := &Gateway{
+		options: o, holders: o.Holders,
+		leaving: make(map[string]departure), subs: make(map[subscription]*running),
+	}
+	if g.holders == nil {
+		g.holders = new(router.Holders)
+	}
 	view := viewConfig(f, o)
 	view.Trace = g.hooks(o.View)
 	var err error
@@ -86,8 +93,10 @@ func viewConfig(f *file.File, o Options) loadview.Config {
 	return c
 }
 
-// forget has the strategies forget a target that is gone or has lost its cache.
+// forget has the strategies forget a target that is gone or has lost its cache, and the
+// state that it had.
 func (g *Gateway) forget(id string) {
+	g.holders.Forget(id)
 	if s := g.now.Load(); s != nil {
 		for _, r := range s.routes {
 			if f, ok := r.strategy.(router.Forgetter); ok {
@@ -166,6 +175,33 @@ func (g *Gateway) Route(model string) (Match, bool) {
 	}
 	return m, true
 }
+
+// Holding returns the route of a request that names no model, such as GET
+// /v1/responses/{id}: the first one in the file with the target that has the state that
+// must, a Prompt.Must, refers to. Of several ids the first that is known decides. It is
+// false if none is.
+func (g *Gateway) Holding(must []string) (Match, bool) {
+	s := g.now.Load()
+	for _, id := range must {
+		target, ok := g.holders.Holder(id)
+		if !ok {
+			continue
+		}
+		for i := range s.file.Routes {
+			name := s.file.Routes[i].Model
+			if !s.routes[name].has(target) {
+				continue
+			}
+			m, found := g.Route(name)
+			m.Requested = ""
+			return m, found
+		}
+	}
+	return Match{}, false
+}
+
+// Holders remembers which target has the state that a request refers to, for all routes.
+func (g *Gateway) Holders() *router.Holders { return g.holders }
 
 // Models returns the names that requests can use, in the order of the file. The slice is
 // the caller's.

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armon/go-radix"
@@ -81,7 +82,7 @@ func (b *builder) route(fr *file.Route) error {
 	if err := r.setStrategy(b.gateway.options, fr, was); err != nil {
 		return err
 	}
-	r.setRouter(b.gateway.options, was)
+	r.setRouter(b.gateway, was)
 	b.routes[fr.Model] = r
 	b.names.add(r, fr)
 	return nil
@@ -136,17 +137,22 @@ func (r *route) shared(o Options, was *route) *file.Shared {
 }
 
 // setRouter makes the Router of r, or takes that of was.
-func (r *route) setRouter(o Options, was *route) {
+func (r *route) setRouter(g *Gateway, was *route) {
 	if was != nil && was.strategy == r.strategy && file.Same(was.failover, r.failover) {
 		r.router = was.router
 		return
 	}
 	opts := r.failover
-	opts.Rand = o.Rand
-	if o.Trace != nil {
-		opts.Trace = o.Trace(r.name)
+	opts.Rand, opts.Holders = g.options.Rand, g.holders
+	if g.options.Trace != nil {
+		opts.Trace = g.options.Trace(r.name)
 	}
 	r.router = router.New(r.strategy, r.fleet, opts)
+}
+
+// has reports whether the route offers the target with this ID.
+func (r *route) has(id string) bool {
+	return slices.ContainsFunc(r.offers, func(o offer) bool { return o.id == id })
 }
 
 // names are the names that requests can use.

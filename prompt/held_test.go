@@ -151,7 +151,8 @@ func TestMade(t *testing.T) {
 		{`{"id":"msg_1","type":"message","content":[]}`, nil},
 		{`{"object":"response","id":7}`, nil},
 		{"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\"," +
-			"\"object\":\"response\",\"conversation\":\"conv_1\"}}\n\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"x\"}\n\n", []string{"resp_1", "conv_1"}},
+			"\"object\":\"response\",\"conversation\":\"conv_1\"}}\n\n" +
+			"data: {\"type\":\"response.output_text.delta\",\"delta\":\"x\"}\n\n", []string{"resp_1", "conv_1"}},
 		{"data: {\"id\":\"chatcmpl-1\",\"choices\":[]}\n\n", nil},
 	} {
 		for _, step := range []int{1, 7, len(tt.reply)} {
