@@ -23,7 +23,7 @@ type Options struct {
 	// attempt at the most. It must be safe for concurrent use.
 	Retryable func(Outcome) bool
 	// FailOpen makes a Router that finds no Ready target choose among all that
-	// are not Draining, as if they were Ready, instead of returning ErrNoTarget.
+	// are neither Draining nor Asleep, as if they were Ready, instead of returning ErrNoTarget.
 	FailOpen bool
 	// Wait is how long Route, Do and the first attempt of a Request wait for a
 	// target if none can be picked, as while a fleet scales up from zero. The fleet

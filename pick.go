@@ -93,8 +93,8 @@ func (r *Router) kept(targets []Target, exclude []string) []Target {
 }
 
 // open returns the targets that Pick may see of those that were kept: all, or, if
-// none of them is Ready and FailOpen is set, copies of those that are not Draining
-// with State Ready. It reports false if Pick could choose none of them.
+// none of them is Ready and FailOpen is set, copies of those that are neither Draining nor
+// Asleep with State Ready. It reports false if Pick could choose none of them.
 func (r *Router) open(kept []Target) ([]Target, bool) {
 	for i := range kept {
 		if kept[i].State == Ready {
@@ -106,7 +106,7 @@ func (r *Router) open(kept []Target) ([]Target, bool) {
 	}
 	open := make([]Target, 0, len(kept))
 	for _, t := range kept {
-		if t.State != Draining {
+		if t.State != Draining && t.State != Asleep {
 			t.State = Ready
 			open = append(open, t)
 		}

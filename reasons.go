@@ -29,6 +29,7 @@ const (
 	ReasonTripped    Reason = "tripped"      // its circuit breaker is open
 	ReasonDraining   Reason = "draining"     // it finishes the requests it has and takes no new one
 	ReasonFull       Reason = "full"         // it refused a request a moment ago because it has too many
+	ReasonAsleep     Reason = "asleep"       // its engine sleeps and serves nothing until it is woken
 	ReasonNotReady   Reason = "not_ready"    // it is in a state that this version does not know
 	ReasonOverloaded Reason = "overloaded"   // warm, and too busy
 	ReasonColder     Reason = "colder"       // it holds less than the one to take, or less than enough
@@ -69,6 +70,7 @@ var reasonTexts = [...]ReasonText{
 	{ReasonTripped, "its circuit breaker is open", false},
 	{ReasonDraining, "it finishes the requests it has and takes no new one", false},
 	{ReasonFull, "it refused a request a moment ago because it has too many", false},
+	{ReasonAsleep, "its engine sleeps and serves nothing until it is woken", false},
 	{ReasonNotReady, "it is in a state that this version does not know", false},
 	{ReasonOverloaded, "warm, and too busy", false},
 	{ReasonColder, "it holds less than the one to take, or less than enough", false},
@@ -100,6 +102,8 @@ func ReasonOf(s State) Reason {
 		return ReasonDraining
 	case Full:
 		return ReasonFull
+	case Asleep:
+		return ReasonAsleep
 	}
 	return ReasonNotReady
 }

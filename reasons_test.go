@@ -49,7 +49,7 @@ func TestReasons(t *testing.T) {
 	if diff := cmp.Diff(consts, table, cmp.AllowUnexported(row{})); diff != "" {
 		t.Errorf("constants and table (-constants +table):\n%s", diff)
 	}
-	for s := router.Unhealthy; s <= router.Full+1; s++ {
+	for s := router.Unhealthy; s <= router.Asleep+1; s++ {
 		if !seen[string(router.ReasonOf(s))] {
 			t.Errorf("nothing is said of %q", router.ReasonOf(s))
 		}

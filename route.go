@@ -170,7 +170,8 @@ func (l *Lease) send(ctx context.Context, send func(context.Context, *Lease) (Ou
 
 // Explain returns every candidate for p, best first, with the part that is cached
 // there, its load, its score and why it would be taken or not, as the next Route
-// would find it: if FailOpen steps in, a target that is not Draining shows as Ready.
+// would find it: if FailOpen steps in, a target that is neither Draining nor Asleep
+// shows as Ready.
 // If the strategy is no Explainer, the Ready ones come first and the scores are NaN.
 // It changes nothing.
 func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
@@ -184,7 +185,7 @@ func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 		all = slices.Clone(offered)
 		if len(all) < len(kept) { // those that FailOpen leaves out are candidates too
 			for _, t := range kept {
-				if t.State == Draining {
+				if t.State == Draining || t.State == Asleep {
 					all = append(all, t)
 				}
 			}

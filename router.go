@@ -101,6 +101,7 @@ const (
 	Tripped                // its circuit breaker is open
 	Draining               // finishes the requests it has and takes no new one
 	Full                   // alive, and refused a request because it has too many
+	Asleep                 // its engine sleeps and serves nothing until it is woken
 )
 
 // String returns the state's name in snake case, fit for a metric label.
@@ -118,6 +119,8 @@ func (s State) String() string {
 		return "draining"
 	case Full:
 		return "full"
+	case Asleep:
+		return "asleep"
 	}
 	return "state_" + strconv.Itoa(int(s))
 }

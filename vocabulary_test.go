@@ -148,7 +148,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("Ready is passed over for %q", r)
 	}
 	clear(seen)
-	for s := router.Unhealthy; s <= router.Full+1; s++ {
+	for s := router.Unhealthy; s <= router.Asleep+1; s++ {
 		name(string(router.ReasonOf(s)))
 	}
 }

@@ -69,7 +69,7 @@ type Config struct {
 	// and probes may take out at once. Where more of two or more members would be out,
 	// the evidence is about the world or the requests, and the View panics: none of them
 	// is out. But a member at which nothing listens stays out while others are
-	// reachable. Members that are Draining, or Unhealthy by SetUnhealthy, do not count,
+	// reachable. Members that are Draining, Asleep, or Unhealthy by SetUnhealthy, do not count,
 	// and Full and a Retry-After are obeyed. 0 means DefaultPanicThreshold; negative:
 	// a View never panics.
 	PanicThreshold float64
@@ -157,7 +157,7 @@ type Trace struct {
 	Left   func(id string, inFlight int)
 	// Forget reports that a member is gone or its cache is. For a member that left,
 	// it has returned before one of the same ID can join. Run calls it too, when a
-	// page shows that the engine was restarted. A Router over the View passes it on
+	// page shows that the engine was restarted or fell asleep. A Router over the View passes it on
 	// to its strategy without this hook; see [View.OnForget].
 	Forget func(id string)
 	// ScrapeChanged reports that the scrapes of a member began to fail, and why, or

@@ -234,7 +234,7 @@ func (p *pool) expire(now time.Duration) {
 			unknown = true
 		}
 		for _, t := range [...]int64{
-			m.cool.Load(), m.pause.Load(), m.open.Load(), m.full.Load(), m.stale.Load(),
+			m.cool.Load(), m.pause.Load(), m.open.Load(), m.full.Load(), m.stale.Load(), m.asleep.Load(),
 		} {
 			if t != 0 {
 				p.watch(time.Duration(t))
@@ -257,6 +257,9 @@ func (m *member) expire(now time.Duration) {
 	}
 	if t := m.open.Load(); t != 0 && int64(now) >= t {
 		m.open.Store(0)
+	}
+	if t := m.asleep.Load(); t != 0 && int64(now) >= t {
+		m.asleep.Store(0)
 	}
 	if t := m.full.Load(); t != 0 && int64(now) >= t {
 		m.full.Store(0)
@@ -283,6 +286,8 @@ func (m *member) stateIf(now time.Duration, spared bool) router.State {
 	switch {
 	case fl&(drainSet|drainAsked) != 0:
 		return router.Draining
+	case int64(now) < m.asleep.Load():
+		return router.Asleep
 	case fl&unhealthy != 0, fl&probedDown != 0 && !spared:
 		return router.Unhealthy
 	case !spared && (fl&probing != 0 || fl&tripped != 0 && int64(now) < m.open.Load()):

@@ -83,6 +83,7 @@ type member struct {
 	pause   atomic.Int64 // until when it asked to be left alone; 0: it did not
 	open    atomic.Int64 // until when the breaker is open; 0 with tripped: half-open
 	limit   atomic.Int64 // requests in flight beyond which it refuses; 0: none is known
+	asleep  atomic.Int64 // until when its page says that it sleeps; 0: it does not
 	full    atomic.Int64 // until when limit counts; 0: there is none
 	within  int64        // successes since limit was set or grew
 	doubts  int32        // cool-downs in a row
@@ -153,7 +154,7 @@ func (m *member) setSource(c *Member) {
 		return
 	}
 	m.source = next
-	m.history = history{count: -1}
+	m.history = history{}
 	if old == nil {
 		return
 	}
@@ -161,6 +162,7 @@ func (m *member) setSource(c *Member) {
 		m.page.Store(nil)
 		m.trouble.Store(nil)
 		m.stale.Store(0)
+		m.asleep.Store(0)
 		m.set(queueUnknown, true)
 	}
 	if old.health != "" && next.health == "" {

@@ -14,7 +14,7 @@ import (
 type standing uint8
 
 const (
-	absent      standing = 1 << iota // by somebody's word: not in the reckoning
+	absent      standing = 1 << iota // by somebody's word, or asleep: not in the reckoning
 	out                              // by failures or probes
 	unreachable                      // out, and its last failure was that nothing listened
 )
@@ -23,7 +23,7 @@ const (
 func (m *member) standingAt(now time.Duration) standing {
 	fl := m.flags.Load()
 	switch {
-	case fl&(drainSet|drainAsked|unhealthy) != 0:
+	case fl&(drainSet|drainAsked|unhealthy) != 0, int64(now) < m.asleep.Load():
 		return absent
 	case fl&(probedDown|probing) == 0 && int64(now) >= m.cool.Load() && (fl&tripped == 0 || int64(now) >= m.open.Load()):
 		return 0

@@ -29,8 +29,11 @@ var errRunning = errors.New("loadview: Run: the View runs already")
 // at the age of Scrape.StaleAfter.
 //
 // A page shows that the engine was restarted when its process_start_time_seconds
-// is one not seen before, or, if it has none, when after failed scrapes a counter is
-// lower than before. Trace.Forget and the functions of OnForget are called then.
+// is one not seen before, or, if it has none, when a counter is lower than before (a
+// further server under the address looks the same, once). It shows that the engine
+// sleeps: the member is Asleep until a page says that it is awake, or none was read for
+// Scrape.StaleAfter. Trace.Forget and the functions of OnForget are called at a
+// restart and once when it falls asleep.
 //
 // When Run ends, the verdicts of the probes stay as they are.
 func (v *View) Run(ctx context.Context) error {

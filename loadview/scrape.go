@@ -11,24 +11,41 @@ import (
 	"github.com/warmroute/router/loadview/enginepage"
 )
 
-// maxStarts bounds the start times that are remembered for an address.
-const maxStarts = 8
+// The bounds of the memory of a member's pages.
+const (
+	maxStarts = 8  // start times, and counters, of the servers under its address
+	maxSilent = 64 // pages in a row that are not a server's, until its counter is forgotten
+)
 
 // history is the part of a member's earlier pages by which a restart is recognised.
 type history struct {
 	// Several servers may answer in turn under one address, so more than the last
 	// is remembered, and only a start time that is none of these is a restart.
 	starts []float64
-	count  float64 // -1: there was none
-	failed bool    // the last scrape
+	// For pages without a start time: the last counter of each of these servers.
+	counters []counter
+	failed   bool // the last scrape
+	asleep   bool // the last page
 }
 
-// restarted reports whether p is of another process than those before.
+// counter is a number that only a restart sets back, as the last page of one server
+// had it.
+type counter struct {
+	value  float64
+	silent int // pages since then
+}
+
+// restarted reports whether p is of another process than those before. A second
+// server under the address is one restart too, once.
 func (h *history) restarted(p *page) bool {
-	back := h.failed && h.count > 0 && p.Total < h.count
-	h.count, h.failed = p.Total, false
+	failed := h.failed
+	h.failed = false
 	if p.Start < 0 {
-		return back
+		total := p.Total
+		if total < 0 && failed && len(h.counters) > 0 {
+			total = 0 // not there before its first request
+		}
+		return total >= 0 && h.wentBack(total)
 	}
 	if slices.Contains(h.starts, p.Start) {
 		return false
@@ -38,6 +55,32 @@ func (h *history) restarted(p *page) bool {
 	}
 	h.starts = append(h.starts, p.Start)
 	return len(h.starts) > 1
+}
+
+// wentBack reports whether total is lower than every counter before. Otherwise it is
+// the next number of the nearest one below: no other assignment of pages to servers
+// needs fewer servers.
+func (h *history) wentBack(total float64) bool {
+	nearest := -1
+	for i := range h.counters {
+		h.counters[i].silent++
+		if v := h.counters[i].value; v <= total && (nearest < 0 || v > h.counters[nearest].value) {
+			nearest = i
+		}
+	}
+	if nearest >= 0 {
+		h.counters[nearest] = counter{value: total}
+	}
+	h.counters = slices.DeleteFunc(h.counters, func(c counter) bool { return c.silent > maxSilent })
+	if nearest >= 0 {
+		return false
+	}
+	if len(h.counters) == maxStarts {
+		oldest := slices.MaxFunc(h.counters, func(a, b counter) int { return a.silent - b.silent })
+		h.counters = slices.DeleteFunc(h.counters, func(c counter) bool { return c == oldest })
+	}
+	h.counters = append(h.counters, counter{value: total})
+	return len(h.counters) > 1
 }
 
 // scrapeAll scrapes one page, for all members that are on it, until ctx is done.
@@ -93,7 +136,7 @@ func (c *client) scrape(ctx context.Context, sources []*source) {
 }
 
 // report takes over the result of a scrape, unless the member is another by now. It
-// reports whether the engine was restarted, and whether the scrape began or ceased
+// reports whether the engine lost its cache (it was restarted, or fell asleep), and whether the scrape began or ceased
 // to fail.
 func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
 	p.mu.Lock()
@@ -107,6 +150,7 @@ func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
 		restarted = m.history.restarted(&st)
 		st.read = p.now()
 		m.page.Store(&st)
+		restarted = p.putAsleep(m, &st) || restarted
 	}
 	m.history.failed = err != nil
 	if err == nil {
@@ -120,4 +164,27 @@ func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
 		m.trouble.Store(&err)
 	}
 	return restarted, (err != nil) != (old != nil)
+}
+
+// putAsleep notes whether the engine sleeps. It reports whether it fell asleep. What a
+// page says stands as long as its other numbers, so that a page that is gone keeps
+// nobody asleep.
+func (p *pool) putAsleep(m *member, st *page) (fell bool) {
+	fell = st.Asleep && !m.history.asleep
+	woke := !st.Asleep && m.history.asleep
+	m.history.asleep = st.Asleep
+	if !st.Asleep && m.asleep.Load() == 0 {
+		return false
+	}
+	var until time.Duration
+	if st.Asleep {
+		until = max(st.read+p.cfg.Load().Scrape.StaleAfter, 1)
+		p.watch(until)
+	}
+	m.asleep.Store(int64(until))
+	if woke {
+		p.slowStart(m, st.read)
+	}
+	p.putState(m, st.read)
+	return fell
 }

@@ -280,7 +280,7 @@ func TestRestarts(t *testing.T) {
 
 // Pages without a start time: a counter shows it, after a time away.
 func TestRestartByCounter(t *testing.T) {
-	h := &history{count: -1}
+	h := &history{}
 	read := func(n float64) *page { return &page{State: enginepage.State{Start: -1, Total: n}} }
 	step := func(p *page, failedBefore, want bool) {
 		t.Helper()
@@ -291,8 +291,13 @@ func TestRestartByCounter(t *testing.T) {
 	}
 	step(read(5), false, false)
 	step(read(7), true, false)
-	step(read(3), false, false) // two servers under one address
+	step(read(3), false, true) // a restart, or a second server under the address
+	step(read(8), false, false)
+	step(read(3), false, false) // both
+	step(read(9), false, false)
+	step(read(4), true, false)
 	step(read(1), true, true)
+	step(read(-1), false, false)
 	step(read(-1), true, true) // not there before its first request
 	step(read(-1), true, false)
 	step(read(2), true, false)

@@ -163,7 +163,7 @@ func Stage(s router.Stage) string {
 
 // State returns the name of a state that this version knows, else Other.
 func State(s router.State) string {
-	if s > router.Full {
+	if s > router.Asleep {
 		return Other
 	}
 	return s.String()

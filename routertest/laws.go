@@ -47,7 +47,7 @@ func (k *kit) noTarget() {
 		var fleets [][]router.Target
 		fleets = append(fleets, nil, []router.Target{}, k.fleet(rng, 1, idle), k.fleet(rng, 1, unknown))
 		for _, state := range []router.State{router.Unhealthy, router.Cooling, router.Tripped, router.Draining,
-			router.Full, 200} {
+			router.Full, router.Asleep, 200} {
 			for _, n := range []int{1, 3} {
 				none := k.fleet(rng, n, idle)
 				for i := range none {

@@ -81,7 +81,7 @@ func (t *Telemetry) observeFleet(s sums, fleet string, v *loadview.View) {
 	t.targets.Drop(fleet, func(id string) bool { return named[id] && !kept[id] })
 
 	f := keyFleet.String(fleet)
-	for st := router.Ready; st <= router.Full; st++ {
+	for st := router.Ready; st <= router.Asleep; st++ {
 		s.add(t.targetsByState, 0, f, keyState.String(st.String()))
 	}
 	s.add(t.scrapeFailing, 0, f)

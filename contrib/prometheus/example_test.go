@@ -61,6 +61,7 @@ func Example() {
 	// Output:
 	// warmroute_picks_total{reason="cold",route="llama",strategy="cache_aware"} 1
 	// warmroute_picks_total{reason="warm",route="llama",strategy="cache_aware"} 2
+	// warmroute_targets{fleet="",state="asleep"} 0
 	// warmroute_targets{fleet="",state="cooling"} 0
 	// warmroute_targets{fleet="",state="draining"} 0
 	// warmroute_targets{fleet="",state="full"} 0

@@ -160,7 +160,7 @@ func (c *Collector) collectFleet(p page, fleet string, v *loadview.View) {
 	kept, members := c.kept(fleet), v.Snapshot()
 	c.drop(fleet, func(id string) bool { return named[id] && !kept[id] })
 
-	for s := router.Ready; s <= router.Full; s++ {
+	for s := router.Ready; s <= router.Asleep; s++ {
 		p.add(targetsByState, 0, fleet, s.String())
 	}
 	p.add(scrapeFailing, 0, fleet)

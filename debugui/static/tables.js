@@ -2,7 +2,7 @@
 import { reasons } from "./reasons.js";
 import { $, el, set, svg, text, keyed, cells, head, num, percent, words, name, clockTime, duration, meter, badge, sign, runs } from "./dom.js";
 
-const stateKind = { ready: "good", cooling: "warn", draining: "calm", full: "calm", unhealthy: "bad", tripped: "bad" };
+const stateKind = { ready: "good", cooling: "warn", draining: "calm", full: "calm", asleep: "calm", unhealthy: "bad", tripped: "bad" };
 const streamKind = { live: "good", partial: "good", resyncing: "warn", down: "bad" };
 
 const reasonKind = (r) =>
