@@ -20,7 +20,7 @@ type Lease struct {
 	flight   Flight
 	attempt  attempt
 	prepared any        // of a Preparer, until it picks
-	held     [][]string // targets that have what Prompt.Must refers to, until one is picked
+	held     [][]string // targets with the state of Prompt.Must, until one is picked
 	sent     bool       // Sent was recorded
 
 	mu      sync.Mutex // serialises Record for this decision

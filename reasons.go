@@ -6,9 +6,9 @@ import "slices"
 // nothing: the strategy gives no reason, or is no Explainer.
 type Reason string
 
-// The reasons of the library's own strategies; Reasons returns what each says. The
-// first group is found in decisions and in the candidate that would be taken, the
-// second only in candidates that would not.
+// The reasons of the library's own strategies; Reasons returns the text of each.
+// The first group is found in decisions and in the candidate that would be taken,
+// the second only in candidates that would not.
 const (
 	ReasonWarm         Reason = "warm"            // it holds enough of the prompt
 	ReasonSpill        Reason = "spill"           // a warm target was overloaded, so another took it

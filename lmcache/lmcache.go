@@ -11,7 +11,7 @@
 //   - KindMetrics, its /metrics: the gauge lmcache_mp_l1_usage_ratio, the greatest
 //     of several series.
 //
-// # What occupancy means
+// # Occupancy
 //
 // LMCache evicts before it is full: the ratio of a busy cache swings between two
 // watermarks (0.65 and 0.8 with its defaults) for ever and never reads 1. Its

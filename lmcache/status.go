@@ -43,7 +43,7 @@ func (s State) String() string {
 	return "state_" + strconv.Itoa(int(s))
 }
 
-// Status is what a Poller knows of one target's cache.
+// Status is a Poller's knowledge of one target's cache.
 type Status struct {
 	ID       string
 	Endpoint string // without a password and a query

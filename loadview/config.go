@@ -65,13 +65,13 @@ type Config struct {
 	// DefaultFullFor; negative: these are failures like other ones, but a 429 with a
 	// Retry-After, which cools the member for that time.
 	FullFor time.Duration
-	// PanicThreshold is the largest share, 0 to 1, of a View's members that failures
-	// and probes may take out at once. Where more of two or more members would be out,
-	// the evidence is about the world or the requests, and the View panics: none of them
-	// is out. But a member at which nothing listens stays out while others are
-	// reachable. Members that are Draining, Asleep, or Unhealthy by SetUnhealthy, do not count,
-	// and Full and a Retry-After are obeyed. 0 means DefaultPanicThreshold; negative:
-	// a View never panics.
+	// PanicThreshold is the largest share, 0 to 1, of a View's members that failures and
+	// probes may exclude at the same time. If they would exclude more of two or more
+	// members, the cause is common to them or in the requests, and the View panics: it
+	// excludes none of them. But a member that refuses connections stays excluded while
+	// others are reachable. Members that are Draining, Asleep, or Unhealthy by SetUnhealthy, do
+	// not count, and Full and a Retry-After are obeyed. 0 means DefaultPanicThreshold;
+	// negative: a View never panics.
 	PanicThreshold float64
 	// Breaker turns the circuit breakers on. BreakerFailures in a row open one
 	// for BreakerOpen; 0 means DefaultBreakerFailures and DefaultBreakerOpen.

@@ -41,7 +41,7 @@ func (p *pool) judge(o router.Outcome) (verdict, time.Duration) {
 	return failure, pause
 }
 
-// statusOverloaded is what Anthropic's API answers in place of a 503.
+// statusOverloaded is the status of Anthropic's API instead of a 503.
 const statusOverloaded = 529
 
 // timedOut reports whether err is a time-out after the request was sent.
@@ -96,8 +96,8 @@ func (p *pool) watchEnds(m *member) {
 	}
 }
 
-// recovered clears what failures did to m. probe: the request was the half-open
-// breaker's, or sent in a panic.
+// recovered clears the effect of failures on m. probe: the request was the
+// half-open breaker's, or sent in a panic.
 func (m *member) recovered(probe bool) {
 	m.streak = 0
 	m.fails.Store(0)

@@ -16,8 +16,8 @@
 //	view.go       View: its members, Set, Put, Remove; several Views over one pool
 //	member.go     Member, and the record of one
 //	choose.go     Choose and the life of a counted request
-//	health.go     what an outcome does to a member: cool-down, breaker, Retry-After
-//	panic.go      nobody is out where most would be
+//	health.go     the effect of an outcome on a member: cool-down, breaker, Retry-After
+//	panic.go      no member is excluded if most would be
 //	queue.go      the engines' own queues: SetQueued, and the mean for unknown ones
 //	notify.go     StateChanged, Changed and OnForget
 //	run.go        Run: one goroutine for each page and each probe
@@ -26,7 +26,7 @@
 //	snapshot.go   Snapshot and Status
 //	enginepage/   the engines' pages: their names, and how they are read
 //
-// # What becomes of a failure
+// # The effect of a failure
 //
 // A request that Finished is a success. One that Failed in a way that another
 // target might have answered ([router.Outcome.Retryable]: no status, 408, 429 or
@@ -58,8 +58,8 @@
 //     and to its end: a success does not cut it short, because replies that were
 //     under way finish while the member turns new ones down. The reply is a failure
 //     too.
-//   - Where more than [Config.PanicThreshold] of a View's members would be out by
-//     failures and probes, the View panics: nobody is.
+//   - If failures and probes would exclude more than [Config.PanicThreshold] of a
+//     View's members, the View panics: it excludes none.
 //   - With [Config.Breaker], BreakerFailures failures in a row make a member
 //     [router.Tripped] for BreakerOpen. Then it is half-open: offered as Ready
 //     until one Choose takes it, and Tripped to everybody else until that request
@@ -70,7 +70,7 @@
 //     Other requests that reach the member meanwhile, because somebody else chose
 //     for them, decide nothing.
 //
-// # What the engines report
+// # The engines' reports
 //
 // [View.Run] reads the metrics page of each member that has a Member.Metrics and
 // probes those with a Member.Health. From the page comes Load.Queued: the requests

@@ -88,7 +88,7 @@ func (p *pool) putStanding(m *member, now time.Duration) bool {
 	return true
 }
 
-// recount takes the census of v anew.
+// recount takes the census of v again.
 func (v *View) recount(now time.Duration) {
 	v.census = census{}
 	for i := range v.truth {

@@ -29,7 +29,7 @@ type suspect struct {
 	blamed []blame
 }
 
-// blame is what a failure did to a member.
+// blame is the effect of a failure on a member.
 type blame struct {
 	member        *member
 	epoch         uint32

@@ -81,7 +81,7 @@ func pathID(path string) string {
 			continue
 		}
 		id, _, _ := strings.Cut(rest, "/")
-		if id == "compact" || id == "input_tokens" { // what is done with a response that has no id yet
+		if id == "compact" || id == "input_tokens" { // operations on a response that has no id yet
 			return ""
 		}
 		if plain, err := url.PathUnescape(id); err == nil {

@@ -125,8 +125,8 @@ func (p *parse) mixedPrompt() {
 	}
 }
 
-// llamaObject reads a prompt with media. The text has placeholders where these stand, the same for every
-// picture, so the digest of the media comes first.
+// llamaObject reads a prompt with media. The text has placeholders in their places, the same for
+// every picture, so the digest of the media comes first.
 func (p *parse) llamaObject() {
 	base := len(p.out)
 	sl := slots{base: base}

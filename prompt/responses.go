@@ -210,7 +210,7 @@ func (s *stream) itemStart(item jsonscan.Scanner, index int) {
 	}
 }
 
-// itemDelta takes a piece of an item of Responses. What it adds stands until the
+// itemDelta takes a piece of an item of Responses. Its text is kept until the
 // whole item comes.
 func (s *stream) itemDelta(delta jsonscan.Scanner, kind BlockKind, index, piece int) {
 	if !s.open.there {

@@ -9,7 +9,7 @@ type skim struct {
 	left    int  // of the arrays and objects inside one that is left out; 0: not inside one
 	str     bool // inside a string
 	escaped bool // behind a backslash
-	lo      int  // where the string begins in out
+	lo      int  // the start of the string in out
 	long    bool // the string is too long to be kept
 }
 

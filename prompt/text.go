@@ -19,7 +19,7 @@ const (
 	mark = jsonscan.Mark
 )
 
-// What a mark opens.
+// The kinds of marks.
 const (
 	kindTool      = 'd' // a tool definition, canonical JSON
 	kindSystem    = 's' // turns, by role
@@ -50,7 +50,7 @@ func (s span) empty() bool { return s.hi <= s.lo }
 // slots are the parts of a turn by their rank. Clients order members as they
 // like; the text has them in the order of their ranks.
 type slots struct {
-	base int // where the first part begins
+	base int // the start of the first part
 	last int // the rank of the part that was put last
 	sp   [8]span
 }

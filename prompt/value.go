@@ -160,7 +160,7 @@ func array[T any](e *encoder, v []T, depth int) {
 	e.b = append(e.b, ']')
 }
 
-// str writes a string. What is no UTF-8 becomes U+FFFD, a byte at a time.
+// str writes a string. Invalid UTF-8 becomes U+FFFD, a byte at a time.
 func (e *encoder) str(s string) {
 	if !utf8.ValidString(s) {
 		valid := make([]rune, 0, len(s))

@@ -76,7 +76,7 @@ func countReady(targets []router.Target) int {
 	return n
 }
 
-// valid says what is wrong with a result of Pick, "" if it keeps to Offered,
+// valid describes the fault of a result of Pick, "" if it keeps to Offered,
 // NoTarget and Lengths.
 func valid(p router.Prompt, targets []router.Target, d router.Decision, err error) string {
 	if bad := chosen(targets, d, err); bad != "" || err != nil {
@@ -85,7 +85,7 @@ func valid(p router.Prompt, targets []router.Target, d router.Decision, err erro
 	return sound(p, d)
 }
 
-// chosen says what is wrong with the choice itself.
+// chosen describes the fault of the choice itself.
 func chosen(targets []router.Target, d router.Decision, err error) string {
 	ready := countReady(targets)
 	switch {
@@ -103,7 +103,7 @@ func chosen(targets []router.Target, d router.Decision, err error) string {
 	return offeredAs(targets, d.Target)
 }
 
-// offeredAs says what is wrong with a target that should be one of those
+// offeredAs describes the fault of a target that should be one of those
 // offered.
 func offeredAs(targets []router.Target, t router.Target) string {
 	found := false
@@ -119,7 +119,7 @@ func offeredAs(targets []router.Target, t router.Target) string {
 	return fmt.Sprintf("%q was not offered", t.ID)
 }
 
-// sound says what is wrong with a decision's prompt and numbers.
+// sound describes the fault of a decision's prompt and numbers.
 func sound(p router.Prompt, d router.Decision) string {
 	if !samePrompt(p, d.Prompt) {
 		return "the decision carries another prompt than the one that was asked for"

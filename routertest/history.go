@@ -55,7 +55,7 @@ func ownPrompts() []router.Prompt {
 
 func empty(p router.Prompt) bool { return p.Text == "" && len(p.Tokens) == 0 }
 
-// A fleet's kind says what its targets look like.
+// A fleet's kind describes its targets.
 type kind int
 
 const (
@@ -148,8 +148,8 @@ func (k *kit) history(seed uint64, n int, what kind) []step {
 	return steps
 }
 
-// lens changes what a strategy sees of a history in ways that must not matter.
-// Its functions may be nil.
+// lens changes a strategy's view of a history in ways that must not matter. Its
+// functions may be nil.
 type lens struct {
 	// offer returns the slice that Pick gets; after is called when it returned.
 	offer  func(st step) []router.Target
@@ -162,7 +162,7 @@ type lens struct {
 	record func(s router.Strategy, st step, d router.Decision, o router.Outcome)
 }
 
-// result is what one Pick of a history led to.
+// result is the result of one Pick of a history.
 type result struct {
 	d   router.Decision
 	err error
@@ -230,7 +230,7 @@ func pickPlain(s router.Strategy, st step, targets []router.Target) (router.Deci
 }
 
 // same plays histories of every kind through two equal strategies, one of them
-// through a lens, and fails where their decisions differ.
+// through a lens, and fails if their decisions differ.
 func (k *kit) same(what string, plain, other func(seed uint64) lens) {
 	k.r.Helper()
 	for seed := range uint64(12) {

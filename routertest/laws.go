@@ -141,7 +141,7 @@ func (k *kit) unchanged() {
 		s, steps := k.new(k.rand(seed)), k.history(seed, 80, kind(seed%4))
 		for i := range steps {
 			st := &steps[i]
-			// Slots behind the end are where an append would write.
+			// An append would write to the slots behind the end.
 			n := len(st.targets)
 			all := append(slices.Clone(st.targets), k.fleet(k.rng(seed), 3, idle)...)
 			was := slices.Clone(all)

@@ -10,7 +10,7 @@ import (
 	"github.com/warmroute/router"
 )
 
-// outcomes are what records makes its noise of.
+// outcomes are the noise of records.
 func outcome(rng *rand.Rand) router.Outcome {
 	n := []int{0, 5, -5, math.MaxInt >> 23}
 	return router.Outcome{
@@ -133,7 +133,7 @@ func (k *kit) agrees() {
 }
 
 // ranked plays histories of every kind, and fleets of which one target has nearly
-// all of the load, so that what is cached there and its rank contradict each other.
+// all of the load, so that its cached part and its rank contradict each other.
 func (k *kit) ranked() {
 	for seed := range uint64(12) {
 		rng := k.rng(seed + 3000)
@@ -183,7 +183,7 @@ func (k *kit) prepared() {
 			return x.PickPrepared(ctx, st.prompt, targets, prepared)
 		}}
 	})
-	// What was prepared before others were sent, ended or forgotten is as valid.
+	// A result of Prepare from before others were sent, ended or forgotten is as valid.
 	for seed := range uint64(8) {
 		rng := k.rng(seed + 4000)
 		s := k.new(k.rand(seed))
@@ -254,7 +254,7 @@ func (k *kit) forgets() {
 				}
 			}
 		}
-		// What began before must not go wrong when it ends after.
+		// Requests that began before must end without error after.
 		for i, d := range sent {
 			s.Record(d, router.Outcome{Stage: router.Finished + router.Stage(i%3)})
 		}

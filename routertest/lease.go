@@ -38,8 +38,8 @@ func (l *Lease) SawToken() bool {
 	return l.token
 }
 
-// Outcome returns what the lease was settled with, its Stage derived, and whether
-// it was.
+// Outcome returns the lease's Outcome, with its Stage derived, and whether it was
+// settled.
 func (l *Lease) Outcome() (o router.Outcome, settled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/warmroute/router"
 )
 
-// list says what is wrong with the candidates that Explain gave for targets with
-// different IDs.
+// list describes the fault of the candidates that Explain returned for targets
+// with different IDs.
 func list(p router.Prompt, targets []router.Target, cs []router.Candidate) string {
 	if len(cs) != len(targets) {
 		return fmt.Sprintf("%d candidates of %d targets", len(cs), len(targets))

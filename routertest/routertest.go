@@ -33,8 +33,8 @@ type Options struct {
 	// Prompts are used in addition to the kit's own, if a strategy looks at
 	// something in them that those lack.
 	Prompts []router.Prompt
-	// Ref gives the targets their Ref, where a strategy reads it; nil: no Ref.
-	// It is called once for each target that is made.
+	// Ref gives the targets their Ref, if a strategy reads it; nil: no Ref. It
+	// is called once for each target that is made.
 	Ref func(id string) any
 	// Seed makes other histories; 0 means 1.
 	Seed uint64
@@ -54,7 +54,7 @@ const (
 	// Lengths: 0 <= Cached <= Length, Length is 0 for an empty prompt and only
 	// for one, and the decision carries the prompt that was asked for.
 	Lengths Law = "lengths"
-	// Order: the order in which targets are offered changes nothing, where the
+	// Order: the order in which targets are offered changes nothing, if the
 	// random numbers are the same.
 	Order Law = "order"
 	// Ties: equal targets are chosen equally often.
@@ -71,14 +71,14 @@ const (
 	// unknown do no harm.
 	Extremes Law = "extremes"
 	// Records: Record in any order and number, for decisions of any origin, does
-	// no harm: what follows is as valid as ever.
+	// no harm: later decisions are as valid as ever.
 	Records Law = "records"
 	// Unsent: without Sent nothing is learned and nothing taken back, and the
 	// zero Stage says nothing.
 	Unsent Law = "unsent"
-	// Repeated: what is recorded twice for one decision counts once.
+	// Repeated: a stage recorded twice for one decision counts once.
 	Repeated Law = "repeated"
-	// Scopes: what is recorded in one scope is not seen in another.
+	// Scopes: a prompt recorded in one scope is not seen in another.
 	Scopes Law = "scopes"
 	// Explained (of an Explainer): Explain appends every offered target once,
 	// the one to take first and those that are not Ready last, each as offered,
@@ -96,8 +96,9 @@ const (
 	// Forgets (of a Forgetter): nothing is believed cached on a target after
 	// Forget, and unknown IDs do no harm.
 	Forgets Law = "forgets"
-	// Prepared (of a Preparer): Prepare and PickPrepared decide as Pick does, and
-	// what was prepared before other requests were sent, ended or forgotten is valid.
+	// Prepared (of a Preparer): Prepare and PickPrepared decide as Pick does, and a
+	// result of Prepare from before other requests were sent, ended or forgotten is
+	// valid.
 	Prepared Law = "prepared"
 	// Storm: all of it at once, from many goroutines, without a data race.
 	Storm Law = "storm"
@@ -176,8 +177,8 @@ func (o Options) check() error {
 	return nil
 }
 
-// reporter is what the kit needs of a *testing.T. The kit's own tests have
-// another one, to see that broken strategies are caught.
+// reporter has the methods of a *testing.T that the kit needs. The kit's own
+// tests have another one, to see that broken strategies are caught.
 type reporter interface {
 	Helper()
 	Errorf(format string, args ...any)

@@ -18,7 +18,7 @@ func Weight(t *router.Target) float64 {
 	return 1
 }
 
-// maxRequests bounds what one of a target's counters can say, so that sums of them stay exact.
+// maxRequests bounds each of a target's counters, so that sums of them stay exact.
 const maxRequests float64 = 1 << 40
 
 // Requests returns how many requests t has in flight and queued, 0 if its load is unknown. Negative

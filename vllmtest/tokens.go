@@ -75,8 +75,8 @@ type reply struct {
 	line  bool // it continues a text: it begins with a newline, and blanks stand before words
 }
 
-// newReply returns the reply to prompt. natural is its length where max allows
-// it, the end token included; ignoreEnd makes it max words long.
+// newReply returns the reply to prompt. natural is its length if max allows it,
+// the end token included; ignoreEnd makes it max words long.
 func newReply(prompt []uint32, natural, max int, ignoreEnd, line bool) reply {
 	h := uint64(14695981039346656037) // FNV-1a
 	for _, t := range prompt {

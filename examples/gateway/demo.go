@@ -20,12 +20,12 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// demo is a fleet of simulated replicas and what its users do. The workload is
-// an office's assistants, each with a system prompt of its own: who uses one gives
-// it a document, and then it goes on for up to 32 turns, with short answers and
-// some 600 bytes of new text a turn, as agents that call tools do. The replicas
-// have time for all of it under either strategy; what differs is how much of it
-// they compute again.
+// demo is a fleet of simulated replicas and its users. The workload is an office's
+// assistants, each with a system prompt of its own: who uses one gives it a
+// document, and then it goes on for up to 32 turns, with short answers and some
+// 600 bytes of new text a turn, as agents that call tools do. The replicas have
+// time for all of it under either strategy; what differs is how much of it they
+// compute again.
 type demo struct {
 	replicas int
 	blocks   int     // of each replica's cache, 16 tokens each
@@ -51,7 +51,7 @@ var standardDemo = demo{
 		SystemBytes:   8 << 10,
 		Turns:         32,
 		UserBytes:     600,
-		// What the workload has for answers is not used: the replicas give them.
+		// The workload's answers are not used: the replicas answer.
 		AssistantBytes: 3,
 	},
 	document: 12 << 10,
@@ -81,7 +81,7 @@ func runDemo(ctx context.Context, out io.Writer, address string) error {
 }
 
 // run drives the same chats through the gateway with round_robin and with
-// cache_aware, each on fresh replicas, and prints what came of it.
+// cache_aware, each on fresh replicas, and prints the results.
 func (d demo) run(ctx context.Context, out io.Writer) error {
 	w := d.workload()
 	fmt.Fprintf(out, "%d simulated replicas (a 70B model on two H100s; time runs %gx as fast), %d tokens of cache each\n",

@@ -186,7 +186,7 @@ func (x *exchange) giveUp(a *attempt, o router.Outcome, err error) {
 	refuse(x.client.w, http.StatusBadGateway, 0, "the engine could not be reached or broke off")
 }
 
-// drainBytes and drainTime bound what is read of a reply that nobody wants, so
+// drainBytes and drainTime bound the part that is read of an unused reply, so
 // that its connection can be used again.
 const (
 	drainBytes = 32 << 10

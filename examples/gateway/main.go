@@ -113,9 +113,9 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	own := func(name string) string { fleet[name] = true; return name }
 	fs.StringVar(&f.strategy, own("strategy"), cacheaware.Name, "* how to choose a target: "+strategyNames())
 	fs.Float64Var(&f.leastWork.MissWeight, own("miss-weight"), 0,
-		"* least_work: what a token that is not cached costs (0: 5)")
+		"* least_work: the cost of a token that is not cached (0: 5)")
 	fs.Float64Var(&f.leastWork.ContextWeight, own("context-weight"), 0,
-		"* least_work: what a token of context in flight costs (0: 0.2)")
+		"* least_work: the cost of a token of context in flight (0: 0.2)")
 	fs.Float64Var(&f.leastWork.Agree, own("agree"), 0,
 		"* least_work: the share of the cost that several gateways may give to choose alike (0: none)")
 	fs.Var(&f.targets, own("target"), "* `URL[=weight]` of a replica; give one for each")

@@ -51,8 +51,8 @@ type Config struct {
 
 	// BodyTimeout and BodyRate bound how slowly a client may send its body: in each
 	// BodyTimeout the rest of it must come, or BodyRate bytes a second. 0 means one
-	// minute and 8,192. WriteTimeout bounds how long a client may leave unread what it
-	// is sent; 0 means one minute.
+	// minute and 8,192. WriteTimeout bounds how long a client may leave a reply
+	// unread; 0 means one minute.
 	BodyTimeout, WriteTimeout time.Duration
 	BodyRate                  int64
 	// HeaderTimeout bounds the wait for a target's reply to begin, which for a

@@ -146,7 +146,7 @@ func (m *meter) observe(chunk []byte) {
 	}
 }
 
-// report puts what was learned into o.
+// report adds the learned data to o.
 func (m *meter) report(o *router.Outcome) {
 	if m.reply == nil {
 		return

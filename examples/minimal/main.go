@@ -3,8 +3,7 @@
 //
 //	minimal http://vllm-1:8000 http://vllm-2:8000
 //
-// It leaves limits, timeouts, shutdown and what a reply adds to the conversation
-// to examples/gateway.
+// For limits, timeouts, shutdown and learning from replies see examples/gateway.
 package main
 
 import (

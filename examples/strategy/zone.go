@@ -14,7 +14,7 @@ import (
 // Strategy reads the zone of a target from its Ref, which is a string. It is safe for concurrent use.
 type Strategy struct {
 	Zone     string        // of this gateway
-	Distance float64       // what another zone counts, in requests
+	Distance float64       // the cost of another zone, in requests
 	Rand     func() uint64 // breaks ties; nil means math/rand/v2
 }
 

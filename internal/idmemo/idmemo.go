@@ -1,5 +1,5 @@
-// Package idmemo remembers what lists of target IDs stand for, so that a list that
-// comes again is not looked up ID by ID.
+// Package idmemo remembers the resolved form of lists of target IDs, so that a
+// repeated list is not looked up ID by ID.
 package idmemo
 
 import (

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Path returns where the file or folder of this name is. It skips the test,
+// Path returns the path of the file or folder of this name. It skips the test,
 // naming the path, if there is none.
 func Path(t testing.TB, name string) string {
 	t.Helper()

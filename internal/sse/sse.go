@@ -51,7 +51,7 @@ func (r *Reader) Write(b []byte, event func(data []byte, whole bool), rest func(
 
 func (r *Reader) max() int { return r.Max + len("data: ") }
 
-// find returns where the next c is at or after at; was is the answer before.
+// find returns the index of the next c at or after at; was is the previous result.
 func (r *Reader) find(b []byte, at, was int, c byte) int {
 	if was >= at {
 		return was

@@ -97,7 +97,7 @@ func (k *Key) Units(n int) int {
 // Unit is the unit of decisions.
 func (k *Key) Unit() router.Unit { return k.unit }
 
-// Targets is the memory of one Pick: what is known of each offered target, by its
+// Targets is the memory of one Pick: the data of each offered target, by its
 // index.
 type Targets struct {
 	IDs    []string

@@ -68,7 +68,7 @@ func New(c Config, text *textcache.Cache) (*Cache, error) {
 	return x, err
 }
 
-// Targets is the memory of one Pick, and what is known of each offered target, by its
+// Targets is the memory of one Pick, and the data of each offered target, by its
 // index.
 type Targets struct {
 	Index []int // tokens, as the index says; -1: not to be trusted

@@ -53,13 +53,13 @@ type Workload struct {
 	Requests []Request
 }
 
-// Messages returns what request r sends: the conversation up to and including
-// the user's message of its turn. The slice belongs to the workload.
+// Messages returns the messages of request r: the conversation up to and
+// including the user's message of its turn. The slice belongs to the workload.
 func (w *Workload) Messages(r Request) []Message {
 	return w.Conversations[r.Conversation].Messages[:2*r.Turn+2]
 }
 
-// Reply returns the assistant's answer to r: what the next turn sends back.
+// Reply returns the assistant's answer to r, which the next turn sends back.
 func (w *Workload) Reply(r Request) string {
 	return w.Conversations[r.Conversation].Messages[2*r.Turn+2].Content
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/warmroute/router"
 )
 
-// Worth is the rule of textcache.Cache.Worth, sentence by sentence. sent is what each target was sent in the scope of
-// text, recorded how many prompts are recorded for it in all scopes; nil: those of sent.
+// Worth is the rule of textcache.Cache.Worth, sentence by sentence. sent has the prompts of each
+// target in the scope of text, recorded how many prompts are recorded for it in all scopes; nil:
+// those of sent.
 func Worth(sent map[string][]string, recorded func(id string) int, text string, targets []router.Target, held []int,
 	size int, exact bool) []int {
 	worth, best := slices.Clone(held), 0

@@ -16,8 +16,8 @@ type Config struct {
 	MaxEntries, MaxBytes int
 	// MaxTail is the greatest number of tokens at the end of a prompt that may be
 	// others when the conversation goes on, such as those that open the reply. With
-	// more, the chat template is one that rewrites what it has rendered, and nothing
-	// is concluded from it. 0 means 64.
+	// more, the chat template rewrites earlier turns, and the memo learns nothing
+	// from it. 0 means 64.
 	MaxTail int
 	// Quarantine is how long no ids of a source are believed for requests with a setting (model,
 	// salt, tools, template and its arguments) under which it contradicted itself. 0 means

@@ -289,7 +289,8 @@ func (r *keyReader) messages() bool {
 				r.k.firstUser = len(r.k.turns)
 			}
 		}
-		// Templates cut what a past turn thought, be it a member or in the text.
+		// Templates cut the reasoning of a past turn, whether it is a member or in the
+		// text.
 		reasons = reasons || bytes.Contains(raw, []byte("think>")) || bytes.Contains(raw, []byte(`think\u003`))
 		if steady = steady && !reasons; steady {
 			r.k.steady++

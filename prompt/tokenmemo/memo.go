@@ -21,8 +21,8 @@ import (
 //
 // A boundary is known for the conversation with its next message, since what
 // follows decides about the last tokens before it, and separately before the
-// last user's message and after it. What a reply said is counted in as far as
-// the next prompt was seen to hold it in the same tokens.
+// last user's message and after it. A reply counts as far as the next prompt
+// was seen to have it in the same tokens.
 //
 // Nothing is known beyond a message with reasoning, which templates cut from past
 // turns. The ids of each source ([Key.Of]) are kept and believed apart: ids of one source that contradict each other
@@ -64,7 +64,7 @@ type memoKey struct {
 }
 
 // memoKind is the kind of an entry: all of a prompt, or the beginning of prompts in which a
-// user's message follows, or none does. Templates treat what came before the last user's
+// user's message follows, or none does. Templates treat the part before the last user's
 // message in another way than the part after it.
 type memoKind uint8
 

@@ -41,12 +41,12 @@ type Config struct {
 	// DefaultLoadFactor; +Inf lifts the bound.
 	LoadFactor float64
 	// PrefixBytes is how many leading bytes of Text make the key of a prompt
-	// without a Session; where only Tokens are known, a quarter as many tokens.
-	// 0 means DefaultPrefixBytes.
+	// without a Session; if only Tokens are known, a quarter as many tokens. 0
+	// means DefaultPrefixBytes.
 	PrefixBytes int
-	// Rand breaks ties where the load alone decides, which is for empty prompts
-	// without a session. It is safe for concurrent use; nil means the global
-	// source of math/rand/v2.
+	// Rand breaks ties if the load alone decides, as for empty prompts without
+	// a session. It is safe for concurrent use; nil means the global source of
+	// math/rand/v2.
 	Rand func() uint64
 }
 
@@ -126,7 +126,7 @@ func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.T
 	switch i := open.First(); i {
 	case own.First():
 		return strategy.NewDecision(p, &targets[i], router.ReasonHash), nil
-	case -1: // only where rounding made all of them full
+	case -1: // only if rounding made all of them full
 		return strategy.NewDecision(p, &targets[own.First()], router.ReasonHash), nil
 	default:
 		return strategy.NewDecision(p, &targets[i], router.ReasonHashOverflow), nil
@@ -196,8 +196,7 @@ func (s *Strategy) Explain(ctx context.Context, p router.Prompt, targets []route
 	return dst
 }
 
-// key returns the hash that gives p its places; false where p has nothing to
-// hash.
+// key returns the hash that gives p its places; false if p has nothing to hash.
 func (s *Strategy) key(p *router.Prompt) (uint64, bool) {
 	// The kinds keep a session apart from a text of the same bytes.
 	const session, text, tokens = 1, 2, 3

@@ -189,8 +189,8 @@ func (s *Strategy) Stats() trie.Stats {
 // nil if affinity is off.
 func (s *Strategy) Trie() *trie.Trie { return s.cfg.Trie }
 
-// scratch is the memory and the result of one look at the targets. What is per target goes by
-// its index.
+// scratch is the memory and the result of one look at the targets. Values for each target are
+// by its index.
 type scratch struct {
 	strategy.Summary
 	free   []float64 // as the Source said

@@ -39,8 +39,8 @@ type Config struct {
 	// that earlier ones kept.
 	Filters []Filter
 	// RelaxFilters passes over a filter that would leave no candidate. Without
-	// it Pick fails then, with a *router.NoTargetError that counts what the
-	// filters dropped as Excluded.
+	// it Pick fails then, with a *router.NoTargetError that counts the dropped
+	// candidates as Excluded.
 	RelaxFilters bool
 	// Selector chooses by the scores; nil: the greatest one.
 	Selector Selector

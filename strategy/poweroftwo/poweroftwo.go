@@ -46,7 +46,7 @@ func (c Config) WithDefaults() Config {
 func New(c Config) (*Strategy, error) { return &Strategy{rand: c.WithDefaults().Rand}, nil }
 
 // Pick draws two and takes the less loaded. It draws one random number a call
-// where two or more are Ready, and looks at every target: a draw that does not
+// if two or more are Ready, and looks at every target: a draw that does not
 // depend on their order has to.
 func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
 	sum := strategy.Scan(targets)

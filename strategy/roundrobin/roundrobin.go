@@ -31,8 +31,9 @@ type Strategy struct {
 	mu    sync.Mutex
 	turns []turn
 	index map[string]int32 // ID to its place in turns
-	// at is where in turns the IDs of the last Pick were, in their order: callers
-	// pass the same ones call after call, and a look is cheaper than a map.
+	// at has the places in turns of the IDs of the last Pick, in their order:
+	// callers pass the same ones call after call, and a look is cheaper than a
+	// map.
 	at    []int32
 	clock uint64 // counts Picks
 }
