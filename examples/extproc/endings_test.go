@@ -123,7 +123,8 @@ func TestLearned(t *testing.T) {
 		t.Errorf("the reply is %q", o.Reply)
 	}
 	o.Reply = ""
-	want := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 64, OutputTokens: 7}
+	want := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 64, CachedReported: true,
+		OutputTokens: 7}
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Error(diff)
 	}
