@@ -22,7 +22,8 @@ func TestAsleep(t *testing.T) {
 	e := newEngine(t)
 	e.answer(func(w http.ResponseWriter, r *http.Request) bool {
 		for i := range asleep {
-			_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"%d\"} 0\nvllm:num_requests_waiting{engine=\"%d\"} 0\n", i, i)
+			_, _ = fmt.Fprintf(w, "vllm:num_requests_running{engine=\"%d\"} 0\nvllm:num_requests_waiting{engine=\"%d\"} 0\n", i,
+				i)
 			awake := 1
 			if asleep[i].Load() {
 				awake = 0
@@ -35,7 +36,8 @@ func TestAsleep(t *testing.T) {
 	cfg := fast()
 	cfg.Trace.Forget = func(string) { forgot.Add(1) }
 	v := newView(t, cfg, 0)
-	set(t, v, Member{ID: "a", Metrics: e.URL, Health: e.URL, Rank: "0"}, Member{ID: "b", Metrics: e.URL, Health: e.URL, Rank: "1"})
+	set(t, v, Member{ID: "a", Metrics: e.URL, Health: e.URL, Rank: "0"},
+		Member{ID: "b", Metrics: e.URL, Health: e.URL, Rank: "1"})
 	run(t, v)
 	for round := range 3 {
 		asleep[1].Store(true)
@@ -82,7 +84,7 @@ func TestAsleepEnds(t *testing.T) {
 	})
 }
 
-// Servers behind one address, whose counters only grow, are taken for restarts no
+// Servers behind one address, with counters that only grow, count as restarts no
 // more often than there are further ones; one that is alone never without a cause,
 // and always if its counter is lower than before.
 func TestCounters(t *testing.T) {
