@@ -64,11 +64,11 @@ type Outcome struct {
 	Made []string
 	// RetryAfter is the time that a 429 or 503 asked for; 0: none.
 	RetryAfter time.Duration
-	// NotSent says that the request never reached the target, by no fault of the
-	// target's: a limit or a lost connection on the way to it, another endpoint that
-	// was taken after all. Such a lease ends as Failed, so that the prompt that Sent
-	// had added is taken back and another target may be tried, but a Fleet blames nobody. It
-	// has no meaning once a token was seen.
+	// NotSent says that the request never reached the target, by no fault of the target's: a
+	// limit or a lost connection on the way to it, another endpoint that was taken after
+	// all. Such a lease ends as Failed, so that the prompt that Sent had added is taken back
+	// and another target may be tried, but a Fleet blames no target. It has no meaning once
+	// a token was seen.
 	NotSent bool
 	// Lacking says that a Status of 401, 403 or 404 speaks of the target, not of the
 	// request: the target lacks a model, an adapter or a permission that another

@@ -20,7 +20,7 @@ const (
 	ReasonPowerOfTwo   Reason = "power_of_two"    // the less loaded of two drawn
 	ReasonHash         Reason = "consistent_hash" // the place of the prompt or the session
 	ReasonHashOverflow Reason = "hash_overflow"   // that place was full; the next one that was not
-	ReasonAssigned     Reason = "assigned"        // somebody else chose
+	ReasonAssigned     Reason = "assigned"        // another program chose
 	ReasonOnly         Reason = "only_target"     // no other was left
 	ReasonState        Reason = "state"           // it has the state that the request refers to
 

@@ -100,11 +100,11 @@ func (r *Router) lease(ctx context.Context, p Prompt, a attempt) (*Lease, error)
 	})
 }
 
-// Assign counts a request that somebody else decided to send to the target with
-// the given ID, in whatever State it is, and returns its lease. The strategy
-// learns from it as from its own choices. The error is a *NoTargetError if the
-// fleet does not offer the target, or Among left it out: then all that it offers
-// count as Excluded. It never waits. All else is as for Route.
+// Assign counts a request that another program decided to send to the target
+// with the given ID, in whatever State it is, and returns its lease. The
+// strategy learns from it as from its own choices. The error is a *NoTargetError
+// if the fleet does not offer the target, or Among left it out: then all that it
+// offers count as Excluded. It never waits. All else is as for Route.
 func (r *Router) Assign(ctx context.Context, p Prompt, id string) (*Lease, error) {
 	l := &Lease{router: r, ctx: ctx, attempt: attempt{n: 1, assigned: true}}
 	l.decision.Prompt = p

@@ -10,9 +10,10 @@ func (r *Router) holding(p Prompt) [][]string {
 	return r.opts.Holders.all(p.Must)
 }
 
-// holders returns copies of those of the kept targets that have the state, none if no list names any of them. The
-// first list decides; each later one narrows the choice if it leaves any. If one of them is Ready, the others are
-// left out; if none is, they are asked all the same, because nobody else can answer: the copies are Ready then.
+// holders returns copies of those of the kept targets that have the state, none if no list names
+// any of them. The first list decides; each later one narrows the choice if it leaves any. If one
+// of them is Ready, the others are left out; if none is, they are offered all the same, because no
+// other target can answer: the copies are Ready then.
 func holders(kept []Target, lists [][]string) (out []Target) {
 	for _, ids := range lists {
 		from := out

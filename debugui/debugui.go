@@ -13,7 +13,7 @@
 //
 // # Cost
 //
-// With nobody looking, a decision costs a short lock and no allocation. For
+// While the page is closed, a decision costs a short lock and no allocation. For
 // [OpenFor] after the page last asked, decisions made by a strategy that
 // Page.Strategy wrapped are explained, at most [Config.ExplainRate] a second and as
 // many spills once more. That is one Explain inside the fleet's lock for each.
@@ -167,7 +167,7 @@ func New(cfg Config) (*Page, error) {
 	return p, nil
 }
 
-// open reports whether somebody looks.
+// open reports whether the page is open.
 func (p *Page) open(now time.Time) bool {
 	return now.UnixNano()-p.asked.Load() < int64(OpenFor)
 }

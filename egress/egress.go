@@ -20,8 +20,8 @@ import (
 )
 
 // Policy is the addresses that may be reached. The zero Policy denies link-local addresses
-// and the clouds' metadata services, and allows everything else. It may be copied and
-// is safe for concurrent use while nobody changes it.
+// and the clouds' metadata services, and allows everything else. It may be copied and is
+// safe for concurrent use while it is not changed.
 type Policy struct {
 	// AllowLinkLocal allows link-local addresses and metadata services.
 	AllowLinkLocal bool

@@ -47,8 +47,8 @@ const (
 	MaxMetrics = 1 << 20  // Prometheus text
 )
 
-// Poller knows how full the caches are that Run polls. It is safe for concurrent
-// use and starts no goroutine. Make one with New.
+// Poller has the free capacity of the caches that Run polls. It is safe for
+// concurrent use and starts no goroutine. Make one with New.
 type Poller struct {
 	log     *zap.Logger
 	trace   Trace

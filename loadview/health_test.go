@@ -120,7 +120,7 @@ func TestSuccessEndsCoolDown(t *testing.T) {
 	v := newView(t, Config{}, 2)
 	late := send(t, v, a)
 	fail(t, v, DefaultCoolAfter)
-	other := send(t, v, a) // somebody else chose it
+	other := send(t, v, a) // another program chose it
 	wantState(t, v, router.Cooling)
 	other.Done(ok)
 	wantState(t, v, router.Ready)

@@ -133,7 +133,7 @@ func seconds(key string, d time.Duration) attribute.KeyValue {
 	return attribute.Float64(key, d.Seconds())
 }
 
-// event adds an event to the span of ctx, if somebody records it.
+// event adds an event to the span of ctx, if it is recording.
 func (m *route) event(ctx context.Context, name string, kv ...attribute.KeyValue) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent(name, trace.WithAttributes(kv...))

@@ -14,7 +14,7 @@ import (
 	"github.com/warmroute/router/trie"
 )
 
-// Cache knows which targets have been sent how much of a prompt. Its methods are
+// Cache records how much of a prompt each target has been sent. Its methods are
 // safe for concurrent use.
 type Cache struct {
 	trie *trie.Trie

@@ -35,8 +35,8 @@ const (
 	DefaultBlockSize  = 16
 )
 
-// Cache knows how many leading tokens of a prompt each target holds. Its methods
-// are safe for concurrent use.
+// Cache reports how many leading tokens of a prompt each target holds. Its
+// methods are safe for concurrent use.
 type Cache struct {
 	index    *kvindex.Index
 	presumed *presumed

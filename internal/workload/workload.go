@@ -43,7 +43,7 @@ type Request struct {
 }
 
 // Workload is a set of conversations and the order in which their requests
-// arrive. It is safe for concurrent use as long as nobody changes it.
+// arrive. It is safe for concurrent use as long as it is not changed.
 type Workload struct {
 	Name          string
 	Model         string // of the requests' bodies

@@ -2,7 +2,7 @@
 // greatest leading part of its blocks, by the engines' own events, less the
 // target's load.
 //
-// It needs Prompt.Tokens, and an index that somebody feeds with the engines'
+// It needs Prompt.Tokens, and an index that the caller feeds with the engines'
 // events (packages kvindex and kvindex/zmqsub).
 package precisecacheaware
 
@@ -75,7 +75,7 @@ type Strategy struct {
 	cache    *textcache.Cache
 	tokens   *tokencache.Cache
 	fallback fallback
-	learns   bool      // the trie is read by somebody
+	learns   bool      // the trie is read
 	scratch  sync.Pool // of *scratch
 
 	reports                         atomic.Bool // an engine said how much was cached

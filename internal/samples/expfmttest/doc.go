@@ -1,3 +1,3 @@
 // Package expfmttest holds package samples to Prometheus' own parser. It is a
-// module of its own, so that nobody else builds protobuf.
+// module of its own, so that no other module builds protobuf.
 package expfmttest
