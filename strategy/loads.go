@@ -19,7 +19,7 @@ func Weight(t *router.Target) float64 {
 }
 
 // maxRequests bounds each of a target's counters, so that sums of them stay exact.
-const maxRequests float64 = 1 << 40
+const maxRequests int64 = 1 << 40
 
 // Requests returns how many requests t has in flight and queued, 0 if its load is unknown. Negative
 // counters count as 0, and each counts up to 2^40.
@@ -30,7 +30,7 @@ func Requests(t *router.Target) float64 {
 	return requests(t.Load.InFlight) + requests(t.Load.Queued)
 }
 
-func requests(n int) float64 { return min(float64(max(n, 0)), maxRequests) }
+func requests(n int) float64 { return float64(min(max(int64(n), 0), maxRequests)) }
 
 // Summary is the result of one pass over the offered targets. It is about those that are Ready. Loads are those of
 // [Summary.Load].

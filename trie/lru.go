@@ -28,6 +28,9 @@ func (t *Trie) record(n uint32, s uint16, size int) {
 	pr.node, pr.slot, pr.size, pr.count = n, s, uint32(size), 1
 	t.ends[endKey(n, s)] = p
 	t.nodes.at(n).ends++
+	for ; n != 0; n = t.nodes.at(n).parent {
+		t.nodes.at(n).below++
+	}
 	t.slots[s].prompts++
 	t.enlist(p)
 }
@@ -38,6 +41,9 @@ func (t *Trie) drop(p uint32) {
 	t.unlist(p)
 	delete(t.ends, endKey(pr.node, pr.slot))
 	t.nodes.at(pr.node).ends--
+	for n := pr.node; n != 0; n = t.nodes.at(n).parent {
+		t.nodes.at(n).below--
+	}
 	t.slots[pr.slot].prompts--
 	t.prompts.release(p)
 	t.let(pr.node, pr.slot, int(pr.size))

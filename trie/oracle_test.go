@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/warmroute/router/internal/sharers"
 )
 
 // oracle is the trie as one would write it without caring for speed: a list of
@@ -86,14 +88,20 @@ func (o *oracle) match(scope, text, id string) int {
 	return best
 }
 
+// shared returns how many leading bytes of text at least n prompts have.
 func (o *oracle) shared(scope, text string, n int) int {
-	count := 0
-	for _, e := range o.prompts {
-		if e.scope == scope && text != "" && strings.HasPrefix(e.text, text) {
-			count++
+	for k := len(text); k > 0; k-- {
+		count := 0
+		for _, e := range o.prompts {
+			if e.scope == scope && strings.HasPrefix(e.text, text[:k]) {
+				count++
+			}
+		}
+		if count >= n {
+			return k
 		}
 	}
-	return min(count, n)
+	return 0
 }
 
 func (o *oracle) warmed(id string) int {
@@ -179,8 +187,8 @@ func (t *Trie) verify(tb testing.TB) {
 	nodes, bytes, ends, several := 0, 0, 0, 0
 	perSlot := make([]int, len(t.slots))
 	live := make([]uint32, len(t.text.segs))
-	var walk func(n uint32, depth int)
-	walk = func(n uint32, depth int) {
+	var walk func(n uint32, depth int) (below int)
+	walk = func(n uint32, depth int) (below int) {
 		nd := t.nodes.at(n)
 		depth += int(nd.size)
 		held := t.holdersOf(nd, nil)
@@ -225,11 +233,15 @@ func (t *Trie) verify(tb testing.TB) {
 					}
 				}
 			}
-			walk(k, depth)
+			below += walk(k, depth)
 		}
 		if kids > 1 {
 			several += kids
 		}
+		if below += int(nd.ends); int(nd.below) != below {
+			tb.Fatalf("node %d: %d prompts below, counted %d", n, below, nd.below)
+		}
+		return below
 	}
 	for scope, r := range t.roots {
 		if t.scopes[r] != scope || t.nodes.at(r).kid == 0 {
@@ -284,8 +296,11 @@ func (o *oracle) compare(tb testing.TB, t *Trie, texts []string) {
 	if len(t.dead) == 0 { // else what is not swept yet counts
 		for i, text := range texts {
 			n := 1 + i%3
-			if got, want := t.Shared("m", text, n), o.shared("m", text, n); got != want {
-				tb.Fatalf("Shared(%q, %d) = %d, want %d; prompts %v", short(text), n, got, want, o.prompts)
+			want := o.shared("m", text, n)
+			for _, ids := range [][]string{ids, nil} {
+				if _, got := t.MatchShared("m", text, ids, nil, sharers.Count{Prompts: uint32(n)}); got != want {
+					tb.Fatalf("MatchShared(%q, %d) = %d, want %d; prompts %v", short(text), n, got, want, o.prompts)
+				}
 			}
 		}
 	}

@@ -15,6 +15,7 @@ type node struct {
 	kid             uint32 // first child
 	right, left     uint32 // siblings
 	ends            uint32 // prompts that end here
+	below           uint32 // prompts that end here or below
 	segNext, segPre uint32 // nodes with a run in the same segment
 	held            [inline]uint16
 	holders         uint16
@@ -107,7 +108,7 @@ func (t *Trie) grow(parent uint32, run string) uint32 {
 func (t *Trie) split(c uint32, k int) uint32 {
 	nd := t.nodes.at(c)
 	u, up := t.nodes.alloc()
-	up.seg, up.off, up.size, up.first = nd.seg, nd.off, uint32(k), nd.first
+	up.seg, up.off, up.size, up.first, up.below = nd.seg, nd.off, uint32(k), nd.first, nd.below
 	t.text.link(&t.nodes, u, up)
 	t.copyHolders(up, nd)
 	t.scratch = t.holdersOf(up, t.scratch[:0])

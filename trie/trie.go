@@ -24,6 +24,7 @@ import (
 	"github.com/warmroute/router/internal/idmemo"
 	"github.com/warmroute/router/internal/prefix"
 	"github.com/warmroute/router/internal/scopekey"
+	"github.com/warmroute/router/internal/sharers"
 )
 
 // Stats is the size of a Trie. The prompts of a forgotten target count until
@@ -107,23 +108,15 @@ func New(cfg Config) (*Trie, error) {
 // enough. It allocates nothing if ids holds the same string values as in an
 // earlier call (up to eight such slices are remembered).
 func (t *Trie) Match(scope, text string, ids []string, cached []int) []int {
-	cached = sized(cached, len(ids))
-	clear(cached)
-	scope = scopekey.Of(scope)
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if root := t.roots[scope]; root != 0 && len(ids) > 0 {
-		r := t.resolve(ids)
-		t.match(root, text, r.index, cached)
-		r.spread(cached)
-	}
+	cached, _ = t.MatchShared(scope, text, ids, cached, sharers.Count{Prompts: math.MaxUint32})
 	return cached
 }
 
 // match walks down from root along text. Each time the set of holders shrinks,
 // those of the larger set are given the depth reached so far; those that go on
-// get a greater one later.
-func (t *Trie) match(root uint32, text string, index []int32, cached []int) {
+// get a greater one later. It returns how many leading bytes of text at least
+// sharers prompts begin with. If cached is empty, it goes no further than these.
+func (t *Trie) match(root uint32, text string, index []int32, cached []int, sharers uint32) (shared int) {
 	var last *node
 	n, depth, nodes := root, 0, 0
 	for depth < len(text) {
@@ -133,11 +126,17 @@ func (t *Trie) match(root uint32, text string, index []int32, cached []int) {
 		}
 		nodes++
 		nd := t.nodes.at(c)
+		if nd.below < sharers && len(cached) == 0 {
+			break
+		}
 		if last != nil && nd.holders != last.holders { // a subset of equal size is the same set
 			t.emit(last, index, cached, depth)
 		}
 		k := prefix.Common(t.run(nd), text[depth:])
 		depth += k
+		if nd.below >= sharers {
+			shared = depth
+		}
 		n, last = c, nd
 		if k < int(nd.size) {
 			break
@@ -149,6 +148,7 @@ func (t *Trie) match(root uint32, text string, index []int32, cached []int) {
 	if nodes > maxPath {
 		t.long.Store(n)
 	}
+	return shared
 }
 
 // Insert records that id was sent text in scope. An identical insert makes it

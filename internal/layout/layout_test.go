@@ -63,7 +63,7 @@ type rule struct {
 // rules are tried in order; the first with a matching pattern decides.
 var rules = []rule{
 	{".", nil},
-	{"trie", []string{"internal/idmemo", "internal/prefix", "internal/scopekey"}},
+	{"trie", []string{"internal/idmemo", "internal/prefix", "internal/scopekey", "internal/sharers"}},
 	{"prompt", []string{"internal/jsonscan", "internal/sse"}},
 	{"prompt/tokenmemo", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/sse"}},
 	{"prompt/tokenize", []string{"prompt/tokenmemo", "egress", "internal/configerr", "internal/jsonscan",
@@ -89,7 +89,7 @@ var rules = []rule{
 	{"internal/configerr", []string{"trie"}},
 	{"internal/reqbody", []string{"internal/configerr"}},
 	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "internal/prefix", "strategy",
-		"internal/scopekey", "trie"}},
+		"internal/scopekey", "internal/sharers", "trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
 	{"observe", nil},
 	{"observe/streams", []string{"kvindex/zmqsub"}},

@@ -15,6 +15,8 @@ type prepared struct {
 	key  Key
 	ids  []string // of Targets.Cached, in the place of Targets.IDs; not to be changed
 	mark uint64   // Cache.recent before the match
+
+	shared int // Targets.shared at the time of the match
 }
 
 // Prepare matches p with the targets that were offered lately, for the next Look or
@@ -24,7 +26,7 @@ func (c *Cache) Prepare(p *router.Prompt, t *Targets) {
 	if ids := c.offered.Load(); ids != nil {
 		// The mark first: a prompt sent during the match is then seen twice, not lost.
 		t.prepared.ids, t.prepared.mark = *ids, c.recent.mark()
-		t.Cached = c.trie.Match(t.prepared.key.scope, t.prepared.key.text, *ids, t.Cached)
+		t.Cached, t.prepared.shared = c.match(&t.prepared.key, *ids, t.Cached)
 	}
 }
 
@@ -37,7 +39,11 @@ func (t *Targets) KeyOf(p *router.Prompt) Key {
 }
 
 // Release lets go of the prompt for which t was prepared.
-func (t *Targets) Release() { t.prepared = prepared{} }
+func (t *Targets) Release() {
+	if t.prepared.is {
+		t.prepared = prepared{}
+	}
+}
 
 // reuse makes t.Cached, as Prepare left it, that of t.IDs, adds the prompts that were
 // sent since, and reports whether it could.
@@ -53,6 +59,8 @@ func (c *Cache) reuse(t *Targets) bool {
 		}
 		t.Cached, t.moved = t.moved, t.Cached
 	}
+	// Prompts that were sent since may share more of it.
+	t.shared, t.matched = pre.shared, c.recent.mark() == pre.mark
 	return c.recent.since(pre.mark, func(s *sentText) {
 		if s.scope != pre.key.scope {
 			return

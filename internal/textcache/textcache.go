@@ -11,6 +11,7 @@ import (
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/forgetlog"
 	"github.com/warmroute/router/internal/scopekey"
+	"github.com/warmroute/router/internal/sharers"
 	"github.com/warmroute/router/trie"
 )
 
@@ -102,24 +103,34 @@ func (k *Key) Unit() router.Unit { return k.unit }
 type Targets struct {
 	IDs    []string
 	Cached []int // leading bytes of the prompt that it has been sent, of whole tokens only
-	Warmed []int // prompts recorded for it
+	Warmed []int // prompts recorded for it, after LookWarmed
 
 	prepared  prepared
 	at, moved []int // scratch
+	warmed    bool  // Warmed is that of IDs
+	matched   bool  // shared is known
+	shared    int   // leading bytes of the prompt that many prompts share
+}
+
+// Offer makes t that of targets, of which nothing is known yet.
+func (t *Targets) Offer(targets []router.Target) {
+	t.warmed, t.matched = false, false
+	t.IDs = t.IDs[:0]
+	for i := range targets {
+		t.IDs = append(t.IDs, targets[i].ID)
+	}
 }
 
 // Look fills t, but for Warmed, for a prompt with key k. If t was prepared for the
 // prompt, it is not matched again unless it must be.
 func (c *Cache) Look(k *Key, targets []router.Target, t *Targets) {
-	t.IDs = t.IDs[:0]
-	for i := range targets {
-		t.IDs = append(t.IDs, targets[i].ID)
-	}
+	t.Offer(targets)
 	if t.prepared.ids == nil || !c.reuse(t) {
 		if t.prepared.is {
 			c.learn(t)
 		}
-		t.Cached = c.trie.Match(k.scope, k.text, t.IDs, t.Cached)
+		t.Cached, t.shared = c.match(k, t.IDs, t.Cached)
+		t.matched = true
 	}
 	t.Release()
 	t.wholeTokens(k)
@@ -134,8 +145,24 @@ func (t *Targets) wholeTokens(k *Key) {
 	}
 }
 
-// LookWarmed fills t.Warmed for the targets of the last Look.
-func (c *Cache) LookWarmed(t *Targets) { t.Warmed = c.trie.Warmed(t.IDs, t.Warmed) }
+// LookWarmed fills t.Warmed for the targets of the last Look or Offer, unless it is filled.
+func (c *Cache) LookWarmed(t *Targets) {
+	if !t.warmed {
+		t.Warmed, t.warmed = c.trie.Warmed(t.IDs, t.Warmed), true
+	}
+}
+
+// lookShared sets t.shared for a prompt with key k, unless it is known.
+func (c *Cache) lookShared(k *Key, t *Targets) {
+	if !t.matched {
+		_, t.shared = c.match(k, nil, nil)
+		t.matched = true
+	}
+}
+
+func (c *Cache) match(k *Key, ids []string, cached []int) ([]int, int) {
+	return c.trie.MatchShared(k.scope, k.text, ids, cached, sharers.Count{Prompts: many})
+}
 
 // Memo is the data that a Decision carries from Pick to Record. One goroutine
 // at a time uses it.

@@ -41,9 +41,8 @@ func TestWorthAgainstNaive(t *testing.T) {
 			k := KeyOf(&p)
 			var room Targets
 			c.Look(&k, ts, &room)
-			c.LookWarmed(&room)
 			exact := r.IntN(2) == 0
-			got := c.Worth(&Prompt{Key: &k, Held: room.Cached, Warmed: room.Warmed, Size: k.Size(), Exact: exact}, ts, nil)
+			got := c.Worth(&Prompt{Key: &k, Targets: &room, Held: room.Cached, Size: k.Size(), Exact: exact}, ts, nil)
 			want := worthtest.Worth(sent, nil, p.Text, ts, room.Cached, k.Size(), exact)
 			for i := range got {
 				if ts[i].State == router.Ready && got[i] != want[i] {

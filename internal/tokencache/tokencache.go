@@ -141,7 +141,12 @@ func tokensOf(k *textcache.Key, n, size int) int {
 }
 
 // Sent presumes p's tokens at the target; nil if it does not.
-func (c *Cache) Sent(p *router.Prompt, id string) *Presumption { return c.presumed.add(p, id, c.now()) }
+func (c *Cache) Sent(p *router.Prompt, id string) *Presumption {
+	if c.index == nil || len(p.Tokens) == 0 { // nothing to presume, so no need of the time
+		return nil
+	}
+	return c.presumed.add(p, id, c.now())
+}
 
 // blockOf returns the size of a target's blocks, in tokens, as far as it is known:
 // the index itself would have to be locked for it.

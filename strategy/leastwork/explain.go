@@ -14,7 +14,8 @@ import (
 // Costs that Config.Agree takes for equal are equal here too.
 func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.Target,
 	dst []router.Candidate) []router.Candidate {
-	v := s.look(&p, targets, new(scratch))
+	var v view
+	s.look(&v, &p, targets, new(scratch))
 	at := make([]int, len(targets))
 	ranks := make([]rank, len(targets))
 	for i := range at {
@@ -24,7 +25,8 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 	slices.SortStableFunc(at, func(a, b int) int {
 		switch {
 		case ready(a) && ready(b):
-			return cmp.Or(ranks[a].compare(&ranks[b]), v.compareWarmed(targets, a, b), cmp.Compare(targets[a].ID, targets[b].ID))
+			return cmp.Or(ranks[a].compare(&ranks[b]), s.compareWarmed(&v, targets, a, b),
+				cmp.Compare(targets[a].ID, targets[b].ID))
 		case ready(a):
 			return -1
 		case ready(b):
@@ -43,7 +45,7 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 			if cost := ranks[i].cost; cost > 0 {
 				c.Score = min(ranks[at[0]].cost/cost, 1)
 			}
-			c.Reason = v.passedOver(targets, ranks, at[0], i)
+			c.Reason = s.passedOver(&v, targets, ranks, at[0], i)
 			if n == 0 {
 				c.Reason = v.reason(i)
 			}
@@ -55,14 +57,14 @@ func (s *Strategy) Explain(_ context.Context, p router.Prompt, targets []router.
 }
 
 // passedOver returns why targets[i] is not the one to take.
-func (v *view) passedOver(targets []router.Target, ranks []rank, taken, i int) router.Reason {
+func (s *Strategy) passedOver(v *view, targets []router.Target, ranks []rank, taken, i int) router.Reason {
 	a, b := ranks[taken], ranks[i]
 	switch {
 	case b.worth > a.worth: // both are negative
 		return router.ReasonColder
 	case b.cost > a.cost:
 		return router.ReasonBusier
-	case a.compare(&b) == 0 && v.compareWarmed(targets, taken, i) == 0:
+	case a.compare(&b) == 0 && s.compareWarmed(v, targets, taken, i) == 0:
 		return router.ReasonTied
 	}
 	return router.ReasonMoreWarmed

@@ -6,7 +6,7 @@ package leastwork
 import (
 	"cmp"
 	"context"
-	"math"
+	"slices"
 	"sync"
 
 	"github.com/warmroute/router"
@@ -90,6 +90,7 @@ type scratch struct {
 	textcache.Targets
 	exact    tokencache.Targets
 	worth    []int
+	work     []float64   // of the Ready targets of known load, for each unit of Weight
 	inFlight []*inFlight // shared
 }
 
@@ -108,12 +109,12 @@ type view struct {
 	mean    float64 // work of a Ready target with a known load, for each unit of Weight
 }
 
-func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *scratch) view {
-	v := view{scratch: r, key: r.KeyOf(p), request: s.cfg.RequestTokens}
-	s.lookCached(&v, p, targets)
-	s.cache.LookWarmed(&r.Targets)
+// look fills v, which is zero.
+func (s *Strategy) look(v *view, p *router.Prompt, targets []router.Target, r *scratch) {
+	v.scratch, v.key, v.request = r, r.KeyOf(p), s.cfg.RequestTokens
+	s.lookCached(v, p, targets)
 	r.worth = s.cache.Worth(&textcache.Prompt{
-		Key: &v.key, Held: v.held, Warmed: r.Warmed, Size: v.size, Exact: v.tokens,
+		Key: &v.key, Targets: &r.Targets, Held: v.held, Size: v.size, Exact: v.tokens,
 	}, targets, r.worth)
 	r.inFlight = s.contexts.find(r.IDs)
 	var requests, tokens int64
@@ -132,28 +133,35 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *scratch) v
 	if requests > 0 && tokens > 0 {
 		v.request = s.cfg.ContextWeight * float64(tokens) / float64(requests)
 	}
-	var sum strategy.Sum
+	r.work = slices.Grow(r.work[:0], len(targets))[:len(targets)]
 	known := 0
 	for i := range targets {
 		if t := &targets[i]; t.State == router.Ready && t.Load.Known {
 			known++
-			sum.Add(s.work(&v, t, i))
+			r.work[i] = s.workOf(v, t, i)
 		}
 	}
-	if known > 0 {
-		v.mean = sum.Float() / float64(known)
+	if known > 0 && known < v.ready { // else nobody asks for it
+		v.mean = v.meanWork(targets, known)
 	}
-	v.level = s.level(&v, targets)
-	return v
+	v.level = s.level(v, targets)
+}
+
+// meanWork returns the mean work of the Ready targets of known load.
+func (v *view) meanWork(targets []router.Target, known int) float64 {
+	var sum strategy.Sum
+	for i := range targets {
+		if t := &targets[i]; t.State == router.Ready && t.Load.Known {
+			sum.Add(v.work[i])
+		}
+	}
+	return sum.Float() / float64(known)
 }
 
 // lookCached fills in the targets' cached parts.
 func (s *Strategy) lookCached(v *view, p *router.Prompt, targets []router.Target) {
 	if s.cfg.Index != nil && len(p.Tokens) > 0 {
-		v.IDs = v.IDs[:0]
-		for i := range targets {
-			v.IDs = append(v.IDs, targets[i].ID)
-		}
+		v.Offer(targets)
 		if s.tokens.Look(p, &v.key, true, targets, &v.Targets, &v.exact) {
 			v.tokens, v.size, v.held = true, len(p.Tokens), v.exact.Held
 			return
@@ -186,8 +194,8 @@ func (v *view) asTokens(n int) float64 {
 	return float64(n) / 4 // bytes of the trie, four to a token
 }
 
-// work is the work of targets[i], with a known load, for each unit of Weight.
-func (s *Strategy) work(v *view, t *router.Target, i int) float64 {
+// workOf is the work of targets[i], with a known load, for each unit of Weight.
+func (s *Strategy) workOf(v *view, t *router.Target, i int) float64 {
 	request := v.request
 	if c := v.inFlight[i].cost(s.cfg.ContextWeight); c > 0 {
 		request = c
@@ -202,7 +210,7 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	t := &targets[i]
 	work := v.mean
 	if t.Load.Known {
-		work = s.work(v, t, i)
+		work = v.work[i]
 	}
 	return work + s.cfg.MissWeight*v.asTokens(v.size-v.worth[i])/strategy.Weight(t)
 }
@@ -225,19 +233,23 @@ func (r *rank) compare(o *rank) int {
 	return cmp.Or(cmp.Compare(r.cost, o.cost), cmp.Compare(r.worth, o.worth))
 }
 
-// compareWarmed compares targets[i] and targets[j] of equal rank by their recorded
-// prompts: less is better.
-func (v *view) compareWarmed(targets []router.Target, i, j int) int {
-	if v.level > 0 || v.size == 0 {
+// byWarmed reports whether targets of equal rank are compared by their recorded prompts.
+func (v *view) byWarmed() bool { return v.level == 0 && v.size > 0 }
+
+// compareWarmed compares targets[i] and targets[j], whose ranks are equal, by their recorded prompts: less is better.
+func (s *Strategy) compareWarmed(v *view, targets []router.Target, i, j int) int {
+	if !v.byWarmed() {
 		return 0
 	}
-	return cmp.Compare(textcache.WarmedByWeight(v.Warmed, targets, i), textcache.WarmedByWeight(v.Warmed, targets, j))
+	s.cache.LookWarmed(&v.Targets)
+	return cmp.Compare(textcache.WarmedByWeight(v.Warmed[i], &targets[i]),
+		textcache.WarmedByWeight(v.Warmed[j], &targets[j]))
 }
 
 // Pick chooses a target. It draws one random number a call if a target is Ready, and
 // allocates the Memo alone.
-func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	return s.PickPrepared(ctx, p, targets, nil)
+func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return s.pick(&p, targets, s.scratch.Get().(*scratch))
 }
 
 // Prepare matches p with the targets that were offered lately, unless the Index is
@@ -259,36 +271,19 @@ func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []ro
 	if !ok {
 		r = s.scratch.Get().(*scratch)
 	}
+	return s.pick(&p, targets, r)
+}
+
+func (s *Strategy) pick(p *router.Prompt, targets []router.Target, r *scratch) (router.Decision, error) {
 	defer s.scratch.Put(r)
-	v := s.look(&p, targets, r)
+	var v view
+	s.look(&v, p, targets, r)
 	if v.ready == 0 {
 		return router.Decision{}, strategy.NoTarget(targets)
 	}
-	tie := strategy.Tie{Seed: s.cfg.Rand()}
-	if v.level > 0 {
-		tie.Seed = leading(&p, v.known(&p))
-	}
-	least := rank{cost: math.Inf(1)}
-	for i := range targets {
-		if targets[i].State != router.Ready {
-			continue
-		}
-		r := s.rank(&v, targets, i)
-		c := r.compare(&least)
-		if c == 0 {
-			c = v.compareWarmed(targets, i, tie.Best())
-		}
-		switch {
-		case c < 0:
-			least = r
-			tie.Better(i)
-		case c == 0:
-			tie.Equal(i, targets)
-		}
-	}
-	i := tie.Best()
+	i := s.choose(&v, p, targets)
 	return router.Decision{
-		Prompt: p,
+		Prompt: *p,
 		Target: targets[i],
 		Cached: v.units(v.held[i]),
 		Length: v.units(v.size),
@@ -296,6 +291,45 @@ func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []ro
 		Reason: v.reason(i),
 		Memo:   &memo{text: *textcache.NewMemo(v.key), tokens: int64(v.asTokens(v.size))},
 	}, nil
+}
+
+// choose returns the index of the Ready target to take.
+func (s *Strategy) choose(v *view, p *router.Prompt, targets []router.Target) int {
+	tie := strategy.Tie{Seed: s.cfg.Rand()}
+	if v.level > 0 {
+		tie.Seed = leading(p, v.known(p))
+	}
+	first, equal := -1, 0
+	var least rank
+	for i := range targets {
+		if targets[i].State != router.Ready {
+			continue
+		}
+		r := s.rank(v, targets, i)
+		switch {
+		case first < 0 || r.cost < least.cost || r.cost == least.cost && r.worth < least.worth:
+			first, equal, least = i, 1, r
+		case r == least:
+			equal++
+		}
+	}
+	if equal == 1 {
+		return first
+	}
+	tie.Better(first)
+	for i := first + 1; equal > 1; i++ {
+		if targets[i].State != router.Ready || s.rank(v, targets, i) != least {
+			continue
+		}
+		equal--
+		switch c := s.compareWarmed(v, targets, i, tie.Best()); {
+		case c < 0:
+			tie.Better(i)
+		case c == 0:
+			tie.Equal(i, targets)
+		}
+	}
+	return tie.Best()
 }
 
 // cold reports whether nothing that a Ready target holds counts.

@@ -287,8 +287,8 @@ func (s *Strategy) cost(r *scratch, i int, t *router.Target) float64 {
 // Pick chooses a target. It draws one random number a call if a target is Ready,
 // and allocates nothing; if affinity is on, only the Memo, and the prompt's key if
 // its scope is not its Model or it has no Text.
-func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	return s.PickPrepared(ctx, p, targets, nil)
+func (s *Strategy) Pick(_ context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
+	return s.pick(&p, targets, s.scratch.Get().(*scratch))
 }
 
 // Prepare matches p with the targets that were offered lately if affinity is on.
@@ -309,13 +309,17 @@ func (s *Strategy) PickPrepared(_ context.Context, p router.Prompt, targets []ro
 	if !ok {
 		r = s.scratch.Get().(*scratch)
 	}
+	return s.pick(&p, targets, r)
+}
+
+func (s *Strategy) pick(p *router.Prompt, targets []router.Target, r *scratch) (router.Decision, error) {
 	defer s.put(r)
-	if !s.look(r, &p, targets) {
+	if !s.look(r, p, targets) {
 		return router.Decision{}, strategy.NoTarget(targets)
 	}
 	i := s.choose(r, targets)
 	d := router.Decision{
-		Prompt: p, Target: targets[i],
+		Prompt: *p, Target: targets[i],
 		Cached: s.cached(r, i), Length: r.length, Unit: r.unit,
 		Reason: r.reason(),
 	}

@@ -17,7 +17,7 @@ type scratch struct {
 
 	targets []router.Target // the candidates, if some were dropped
 	cached  []int           // of each of targets
-	warmed  []int           // of each of targets
+	at      []int           // the index in found of each of targets
 	worth   []int           // of each of offer.Targets
 	keep    []bool
 	explain bool
@@ -36,27 +36,28 @@ type scratch struct {
 func (s *Strategy) look(ctx context.Context, r *scratch, p *router.Prompt, targets []router.Target, trace *Trace) bool {
 	r.key = r.found.KeyOf(p)
 	s.cache.Look(&r.key, targets, &r.found)
-	s.cache.LookWarmed(&r.found)
 	for i, n := range r.found.Cached {
 		r.found.Cached[i] = r.key.Units(n)
 	}
 	r.offer = Offer{
 		Prompt: *p, Targets: targets[:len(targets):len(targets)], Cached: r.found.Cached[:len(targets):len(targets)],
-		Length: r.key.Units(r.key.Size()), Unit: r.key.Unit(), warmed: r.found.Warmed[:len(targets):len(targets)],
+		Length: r.key.Units(r.key.Size()), Unit: r.key.Unit(),
 	}
 	r.dropped, r.parts, r.home, r.pin = r.dropped[:0], r.parts[:0], "", false
 	s.filter(ctx, r, trace)
 	if len(r.offer.Targets) == 0 {
 		return false
 	}
-	o := &r.offer
-	r.worth = s.cache.Worth(&textcache.Prompt{Key: &r.key, Held: o.Cached, Warmed: o.warmed, Size: o.Length}, o.Targets,
-		r.worth)
-	o.worth = r.worth
 	s.session(r, p)
-	if !r.pin || r.explain {
-		s.rate(ctx, r, trace)
+	if r.pin && !r.explain { // nothing else decides
+		return true
 	}
+	o := &r.offer
+	r.worth = s.cache.Worth(&textcache.Prompt{
+		Key: &r.key, Targets: &r.found, At: o.at, Held: o.Cached, Size: o.Length,
+	}, o.Targets, r.worth)
+	o.worth = r.worth
+	s.rate(ctx, r, trace)
 	return true
 }
 
@@ -112,11 +113,11 @@ func (r *scratch) compact(left int) {
 	if left == len(o.Targets) {
 		return
 	}
-	ts, cs, ws := slices.Grow(r.targets[:0], left), slices.Grow(r.cached[:0], left), slices.Grow(r.warmed[:0], left)
+	ts, cs, at := slices.Grow(r.targets[:0], left), slices.Grow(r.cached[:0], left), slices.Grow(r.at[:0], left)
 	for i := range o.Targets { // o.Targets may be r.targets: writing stays behind reading
 		switch {
 		case r.keep[i]:
-			ts, cs, ws = append(ts, o.Targets[i]), append(cs, o.Cached[i]), append(ws, o.warmed[i])
+			ts, cs, at = append(ts, o.Targets[i]), append(cs, o.Cached[i]), append(at, o.place(i))
 		case r.explain:
 			c := router.Candidate{Target: o.Targets[i], Cached: o.Cached[i], Length: o.Length, Unit: o.Unit,
 				Reason: ReasonFiltered}
@@ -126,8 +127,8 @@ func (r *scratch) compact(left int) {
 			r.dropped = append(r.dropped, c)
 		}
 	}
-	r.targets, r.cached, r.warmed = ts, cs, ws
-	o.Targets, o.Cached, o.warmed = ts[:left:left], cs[:left:left], ws[:left:left]
+	r.targets, r.cached, r.at = ts, cs, at
+	o.Targets, o.Cached, o.at = ts[:left:left], cs[:left:left], at[:left:left]
 }
 
 // rate sums up the scores of each candidate.

@@ -112,7 +112,7 @@ type memo struct {
 // Pick chooses a target. It draws one random number a call if there is a
 // candidate, and allocates the Memo alone.
 func (s *Strategy) Pick(ctx context.Context, p router.Prompt, targets []router.Target) (router.Decision, error) {
-	return s.PickPrepared(ctx, p, targets, nil)
+	return s.pick(ctx, &p, targets, s.scratch.Get().(*scratch))
 }
 
 // Prepare matches p with the targets that were offered lately. No filter or scorer is
@@ -131,13 +131,18 @@ func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []
 	if !ok {
 		r = s.scratch.Get().(*scratch)
 	}
+	return s.pick(ctx, &p, targets, r)
+}
+
+func (s *Strategy) pick(ctx context.Context, p *router.Prompt, targets []router.Target,
+	r *scratch) (router.Decision, error) {
 	defer s.put(r)
-	if !s.look(ctx, r, &p, targets, s.cfg.Trace) {
+	if !s.look(ctx, r, p, targets, s.cfg.Trace) {
 		return router.Decision{}, noTarget(targets)
 	}
 	i := s.choose(ctx, r)
 	return router.Decision{
-		Prompt: p,
+		Prompt: *p,
 		Target: r.offer.Targets[i],
 		Cached: r.offer.Cached[i],
 		Length: r.offer.Length,
@@ -182,16 +187,27 @@ func (s *Strategy) choose(ctx context.Context, r *scratch) int {
 			return i
 		}
 	}
-	tie := strategy.Tie{Seed: rand}
-	top := -1
-	for i := range r.offer.Targets {
-		c := 1
-		if top >= 0 {
-			c = s.compare(r, i, top)
-		}
-		switch {
+	top, equal := 0, 1
+	for i := 1; i < len(r.offer.Targets); i++ {
+		switch c := s.compareScore(r, i, top); {
 		case c > 0:
-			top = i
+			top, equal = i, 1
+		case c == 0:
+			equal++
+		}
+	}
+	if equal == 1 {
+		return top
+	}
+	tie := strategy.Tie{Seed: rand}
+	tie.Better(top)
+	for i := top + 1; equal > 1; i++ {
+		if s.compareScore(r, i, top) != 0 {
+			continue
+		}
+		equal--
+		switch c := s.compareWarmed(r, i, tie.Best()); {
+		case c > 0:
 			tie.Better(i)
 		case c == 0:
 			tie.Equal(i, r.offer.Targets)
@@ -202,16 +218,29 @@ func (s *Strategy) choose(ctx context.Context, r *scratch) int {
 
 // compare is above 0 if candidate i is better than j.
 func (s *Strategy) compare(r *scratch, i, j int) int {
-	o := &r.offer
+	return cmp.Or(s.compareScore(r, i, j), s.compareWarmed(r, i, j))
+}
+
+// compareScore compares by the scores, then by the part of the prompt that counts for the choice.
+func (s *Strategy) compareScore(r *scratch, i, j int) int {
 	if r.sums[i] != r.sums[j] {
 		return sign(r.sums[i] > r.sums[j])
 	}
+	if s.cfg.AffinityWeight <= 0 {
+		return 0
+	}
+	return cmp.Compare(r.offer.worth[i], r.offer.worth[j])
+}
+
+// compareWarmed compares candidates with equal scores by their recorded prompts.
+func (s *Strategy) compareWarmed(r *scratch, i, j int) int {
+	o := &r.offer
 	if s.cfg.AffinityWeight <= 0 || o.Length == 0 {
 		return 0
 	}
-	return cmp.Or(
-		cmp.Compare(o.worth[i], o.worth[j]),
-		cmp.Compare(textcache.WarmedByWeight(o.warmed, o.Targets, j), textcache.WarmedByWeight(o.warmed, o.Targets, i)))
+	s.cache.LookWarmed(&r.found)
+	return cmp.Compare(textcache.WarmedByWeight(r.found.Warmed[o.place(j)], &o.Targets[j]),
+		textcache.WarmedByWeight(r.found.Warmed[o.place(i)], &o.Targets[i]))
 }
 
 func sign(more bool) int {

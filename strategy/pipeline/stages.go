@@ -22,8 +22,16 @@ type Offer struct {
 	Unit   router.Unit
 
 	summary strategy.Summary
-	warmed  []int // prompts recorded for each of Targets
+	at      []int // the index among all offered targets of each of Targets; nil: its own
 	worth   []int // how much of Cached counts for the choice
+}
+
+// place returns the index of Targets[i] among all offered targets.
+func (o *Offer) place(i int) int {
+	if o.at == nil {
+		return i
+	}
+	return o.at[i]
 }
 
 // Load returns the load of Targets[i] in requests: (InFlight + Queued) / (Weight /

@@ -36,10 +36,7 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *scratch) (
 		return v, false
 	}
 	v = view{scratch: r, key: textcache.KeyOf(p), size: len(p.Tokens), neutral: p.Text == ""}
-	r.text.IDs = r.text.IDs[:0]
-	for i := range targets {
-		r.text.IDs = append(r.text.IDs, targets[i].ID)
-	}
+	r.text.Offer(targets)
 	if !s.tokens.Look(p, &v.key, !v.neutral, targets, &r.text, &r.exact) {
 		return v, false
 	}
