@@ -98,7 +98,8 @@ func TestFailover(t *testing.T) {
 			if (err == nil) != tt.again {
 				t.Errorf("error: %v", err)
 			}
-			if got := stateOf(t, v, "a") != router.Ready; got != tt.blamed {
+			if s := stateOf(t, v, "a"); (s == router.Cooling) != tt.blamed {
+				got := s == router.Cooling
 				t.Errorf("the first target was blamed: %v, want %v", got, tt.blamed)
 			}
 			wantIdle(t, v)

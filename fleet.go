@@ -15,6 +15,14 @@ type Fleet interface {
 	Choose(ctx context.Context, pick func([]Target) (Decision, error)) (Decision, Flight, error)
 }
 
+// PromptChooser is an optional part of a Fleet that may offer a target in another
+// State to one prompt than to another: a limit holds for whom it was given. A Router
+// over such a Fleet calls it in place of Choose.
+type PromptChooser interface {
+	// ChoosePrompt is Choose for a request with the prompt p.
+	ChoosePrompt(ctx context.Context, p Prompt, pick func([]Target) (Decision, error)) (Decision, Flight, error)
+}
+
 // Flight is one counted request of a Fleet: it holds the counter it raised, not
 // a name for it. Its methods are safe for concurrent use and do not block.
 type Flight interface {

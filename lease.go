@@ -92,7 +92,7 @@ func (l *Lease) choose(pick func([]Target) (Decision, error)) (d Decision, f Fli
 			l.router.strategy.Record(l.decision, Outcome{Stage: Failed, Err: err})
 		}
 	}()
-	d, f, e := l.router.fleet.Choose(l.ctx, pick)
+	d, f, e := l.router.choose(l.ctx, l.decision.Prompt, pick)
 	if e == nil && f == nil {
 		e = errNotCounted
 	}

@@ -191,7 +191,7 @@ func TestFleetRefuses(t *testing.T) {
 // How long until a target may be Ready again comes from the fleet.
 func TestNoTargetRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newView(t, loadview.Config{CoolAfter: 1, CoolBase: 8 * time.Second, Jitter: -1}, "a", "b", "c")
+		v := newView(t, loadview.Config{CoolAfter: 1, CoolBase: 8 * time.Second, Jitter: -1, FullFor: -1}, "a", "b", "c")
 		r := router.New(leastLoad(t), v, router.Options{Backoff: -1, MaxRetryAfter: -1})
 		if err := v.SetDraining("c", true); err != nil {
 			t.Fatal(err)

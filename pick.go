@@ -127,10 +127,18 @@ func (r *Router) noTarget(targets []Target, exclude []string) *NoTargetError {
 	return e
 }
 
-// look shows f the fleet's targets and has the fleet count nothing.
-func (r *Router) look(ctx context.Context, f func([]Target)) error {
+// choose lets the fleet choose for a request with the prompt p.
+func (r *Router) choose(ctx context.Context, p Prompt, pick func([]Target) (Decision, error)) (Decision, Flight, error) {
+	if c, ok := r.fleet.(PromptChooser); ok {
+		return c.ChoosePrompt(ctx, p, pick)
+	}
+	return r.fleet.Choose(ctx, pick)
+}
+
+// look shows f the targets that the fleet has for p, and has the fleet count nothing.
+func (r *Router) look(ctx context.Context, p Prompt, f func([]Target)) error {
 	seen := errors.New("router: only looking")
-	_, _, err := r.fleet.Choose(ctx, func(targets []Target) (Decision, error) {
+	_, _, err := r.choose(ctx, p, func(targets []Target) (Decision, error) {
 		f(targets)
 		return Decision{}, seen
 	})

@@ -80,7 +80,7 @@ func (l *Lease) again(ctx context.Context, o Outcome) (*Lease, error) {
 	next.lacked = next.lacked || o.lacks()
 	// Never in place: two may go on from one lease.
 	next.exclude = append(slices.Clip(next.exclude), l.decision.Target.ID)
-	wait := r.pause(ctx, l.attempt.n, o, next.exclude)
+	wait := r.pause(ctx, l.decision.Prompt, l.attempt.n, o, next.exclude)
 	if f := r.opts.Trace.Retry; f != nil {
 		f(ctx, RetryInfo{Decision: l.decision, Outcome: o, Attempt: l.attempt.n, Wait: wait})
 	}
@@ -92,21 +92,21 @@ func (l *Lease) again(ctx context.Context, o Outcome) (*Lease, error) {
 
 // pause returns how long to wait after an attempt that ended with o, if exclude are
 // the targets that were tried.
-func (r *Router) pause(ctx context.Context, attempt int, o Outcome, exclude []string) time.Duration {
+func (r *Router) pause(ctx context.Context, p Prompt, attempt int, o Outcome, exclude []string) time.Duration {
 	if !o.Stage.Final() {
 		return 0 // the attempt goes on
 	}
 	wait := r.opts.backoff(attempt)
-	if asked := min(o.RetryAfter, r.opts.MaxRetryAfter); asked > wait && r.onlyLater(ctx, exclude) {
+	if asked := min(o.RetryAfter, r.opts.MaxRetryAfter); asked > wait && r.onlyLater(ctx, p, exclude) {
 		return asked
 	}
 	return wait
 }
 
 // onlyLater reports whether there are targets left, and none of them is Ready.
-func (r *Router) onlyLater(ctx context.Context, exclude []string) bool {
+func (r *Router) onlyLater(ctx context.Context, p Prompt, exclude []string) bool {
 	left, ready := 0, 0
-	r.look(ctx, func(targets []Target) {
+	r.look(ctx, p, func(targets []Target) {
 		for i := range targets {
 			if r.rulesOut(&targets[i], exclude) {
 				continue

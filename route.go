@@ -176,7 +176,7 @@ func (l *Lease) send(ctx context.Context, send func(context.Context, *Lease) (Ou
 // It changes nothing.
 func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 	var all []Target
-	err := r.look(ctx, func(targets []Target) {
+	err := r.look(ctx, p, func(targets []Target) {
 		kept := r.kept(targets, nil)
 		offered, ok := r.open(kept)
 		if !ok {

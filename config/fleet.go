@@ -49,7 +49,21 @@ type fleet struct {
 func (f *fleet) Choose(
 	ctx context.Context, pick func([]router.Target) (router.Decision, error),
 ) (router.Decision, router.Flight, error) {
-	return f.view.Choose(ctx, func(all []router.Target) (router.Decision, error) {
+	return f.view.Choose(ctx, f.offering(pick))
+}
+
+// ChoosePrompt is Choose by the limits that hold for the prompt.
+func (f *fleet) ChoosePrompt(
+	ctx context.Context, p router.Prompt, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
+	return f.view.ChoosePrompt(ctx, p, f.offering(pick))
+}
+
+// offering returns pick for the View's targets.
+func (f *fleet) offering(
+	pick func([]router.Target) (router.Decision, error),
+) func([]router.Target) (router.Decision, error) {
+	return func(all []router.Target) (router.Decision, error) {
 		buf := f.buf[:0]
 		for _, o := range *f.offers.Load() {
 			at := o.at
@@ -64,7 +78,7 @@ func (f *fleet) Choose(
 		}
 		f.buf = buf
 		return pick(buf)
-	})
+	}
 }
 
 // Changed returns a channel that is closed when a target joins or becomes Ready, or a

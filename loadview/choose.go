@@ -23,10 +23,25 @@ var errNoPick = errors.New("loadview: Choose: pick is nil")
 // and falls by as much at FirstToken or Done.
 func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision,
 	router.Flight, error) {
+	return v.chooseFor(nil, pick)
+}
+
+// ChoosePrompt is Choose for a request with the prompt p. A member that is Full for
+// other models or accounts alone is offered as Ready. If no member is Ready, one that
+// is Full for p's is offered as Ready too now and then, so that the end of an overload
+// is seen whatever a Retry-After said.
+func (v *View) ChoosePrompt(ctx context.Context, p router.Prompt,
+	pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+	to := partyOf(&p)
+	return v.chooseFor(&to, pick)
+}
+
+func (v *View) chooseFor(to *party, pick func([]router.Target) (router.Decision, error)) (
+	router.Decision, router.Flight, error) {
 	if pick == nil {
 		return router.Decision{}, nil, errNoPick
 	}
-	d, f, err := v.choose(pick)
+	d, f, err := v.choose(to, pick)
 	v.notify()
 	if err != nil {
 		return router.Decision{}, nil, err
@@ -34,7 +49,7 @@ func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.De
 	return d, f, nil
 }
 
-func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (router.Decision, *flight, error) {
+func (v *View) choose(to *party, pick func([]router.Target) (router.Decision, error)) (router.Decision, *flight, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock() // deferred: pick is not ours, and may panic
 	if v.due != 0 {
@@ -47,11 +62,12 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 	}
 	r := v.roster.Load()
 	copy(v.offered, v.truth)
+	v.offerTo(to)
 	d, err := pick(v.offered)
 	if err != nil {
 		if e, ok := err.(*router.NoTargetError); ok && e != nil && e.RetryAfter == 0 {
 			c := *e
-			c.RetryAfter = v.readyIn(r)
+			c.RetryAfter = v.readyIn(r, to)
 			err = &c
 		}
 		return d, nil, err
@@ -63,6 +79,15 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 	m.sent++
 	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers,
 		text: d.Prompt.Text, prefill: prefill(d), spared: v.panicking && m.standing&out != 0}
+	f.limit = m.limitOf(partyOf(&d.Prompt))
+	limited := f.limit.until != 0
+	if limited {
+		now := v.now()
+		if f.tried = f.limit.heldUntil(now) != 0; f.tried {
+			f.limit.again = max(f.limit.again, now+v.cfg.Load().FullFor)
+		}
+	}
+	f.limit.live++
 	n := m.inFlight.Load() + 1
 	m.inFlight.Store(n)
 	m.peak = max(m.peak, n)
@@ -73,8 +98,10 @@ func (v *View) choose(pick func([]router.Target) (router.Decision, error)) (rout
 		m.probe = f
 		m.set(probing, true)
 	}
-	if halfOpen || m.full.Load() != 0 {
-		v.putState(m, v.now())
+	if halfOpen || limited {
+		now := v.now()
+		v.putLimits(m, now)
+		v.putState(m, now)
 	}
 	return d, f, nil
 }
@@ -102,6 +129,8 @@ type flight struct {
 	seq     uint64 // member.sent when it was sent
 	answers uint64 // member.answers when it was sent
 	text    string // the prompt's
+	limit   *limit // its party's at member
+	tried   bool   // sent although the limit held its party back
 	spared  bool   // sent in a panic, to a member that was out
 	began   bool   // a first token was seen
 	done    bool
@@ -119,6 +148,13 @@ func (f *flight) FirstToken() {
 	if (m.probe == f || f.spared && m.standing&out != 0) && !f.done {
 		p.learn(f, success, 0, 0)
 		f.epoch = m.epoch // the rest of it counts like any other request
+	}
+	if f.tried && !f.done { // the limit is no more
+		f.tried = false
+		f.limit.lift()
+		now := p.now()
+		p.putLimits(m, now)
+		p.putState(m, now)
 	}
 	if f.prefill != 0 {
 		m.prefill.Store(m.prefill.Load() - f.prefill)
@@ -155,11 +191,12 @@ func (f *flight) Done(o router.Outcome) {
 		m.set(deaf, true)
 	}
 	m.inFlight.Store(m.inFlight.Load() - 1)
+	f.limit.live--
 	m.prefill.Store(m.prefill.Load() - f.prefill)
 	f.prefill = 0
 	p.putLoad(m)
 	// The usual end of a request on a member in good health needs no clock.
-	if w == failure || w == refusal || pause > 0 || m.probe == f || m.full.Load() != 0 ||
+	if w == failure || w == refusal || pause > 0 || m.probe == f || f.limit.until != 0 ||
 		w == success && (key != 0 || m.blemished() || f.spared) {
 		p.learn(f, w, pause, key)
 	}

@@ -23,10 +23,12 @@ func TestFullIsNoFailure(t *testing.T) {
 		}}}, 1)
 		for range 100 {
 			send(t, v, a).Done(full)
+			wantState(t, v, router.Full)
+			time.Sleep(emptyPause)
 			wantState(t, v, router.Ready) // for one
 			one := send(t, v, a)
 			wantState(t, v, router.Full)
-			if s := status(t, v, a); s.Failures != 0 || s.ReadyIn != DefaultFullFor {
+			if s := status(t, v, a); s.Failures != 0 || s.ReadyIn <= 0 || s.ReadyIn > DefaultFullFor {
 				t.Fatalf("%+v", s)
 			}
 			one.Done(full)
@@ -113,6 +115,8 @@ func TestFullAndBreaker(t *testing.T) {
 		send(t, v, a).Done(refused)
 		time.Sleep(DefaultBreakerOpen)
 		send(t, v, a).Done(full)
+		wantState(t, v, router.Full)
+		time.Sleep(emptyPause)
 		wantState(t, v, router.Ready)
 		send(t, v, a).Done(ok)
 		wantState(t, v, router.Ready)

@@ -60,9 +60,9 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration, key uint64) {
 	m, now := f.member, p.now()
 	m.expire(now)
 	if w == refusal {
-		p.refused(m, now, pause)
-	} else if m.full.Load() != 0 {
-		m.ended(w == success)
+		p.refused(m, f.limit, now, pause)
+	} else if f.limit.until > now {
+		f.limit.ended(w == success, f.tried)
 	}
 	if pause > 0 && w != refusal {
 		m.pause.Store(max(m.pause.Load(), int64(now+pause)))
@@ -83,13 +83,14 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration, key uint64) {
 	case failure:
 		p.failed(f, probe, key, now)
 	}
+	p.putLimits(m, now)
 	p.watchEnds(m)
 	p.putState(m, now)
 }
 
 // watchEnds sees to it that the ends of m's states are noticed.
 func (p *pool) watchEnds(m *member) {
-	for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load(), m.full.Load()} {
+	for _, t := range [...]int64{m.cool.Load(), m.pause.Load(), m.open.Load()} {
 		if t != 0 && !m.gone {
 			p.watch(time.Duration(t))
 		}
@@ -190,51 +191,20 @@ func (p *pool) jitter(d time.Duration) time.Duration {
 	return max(d, 1)
 }
 
-// refused notes that m refused a request as full: the number of others of ours in
-// flight there becomes its limit. Replies to a burst come in any order, and so the
-// least of these numbers counts. One request at a time is always tried, unless m
-// asked for a pause while it had none of ours.
-func (p *pool) refused(m *member, now, retryAfter time.Duration) {
-	n := m.inFlight.Load()
-	if retryAfter == 0 {
-		n = max(n, 1)
-	}
-	if m.full.Load() == 0 || n < m.limit.Load() {
-		m.limit.Store(n)
-		m.within = 0
-	}
-	until := int64(now + max(p.jitter(p.cfg.Load().FullFor), retryAfter))
-	m.full.Store(max(m.full.Load(), until))
-}
-
-// ended notes that a request ended at m, which has a limit: it has a place again.
-// After as many successes as the limit allows at once, the limit grows by one, as
-// the window of TCP does, so that a larger engine is found out and a full one is
-// asked too much only now and then.
-func (m *member) ended(success bool) {
-	limit := max(m.limit.Load(), 1)
-	if success {
-		if m.within++; m.within >= limit {
-			m.within = 0
-			limit++
-		}
-	}
-	m.limit.Store(limit)
-}
-
 // expire ends every state that is over by time.
 func (p *pool) expire(now time.Duration) {
 	p.due = 0
 	unknown := false
 	for _, m := range p.members {
 		m.expire(now)
+		p.putLimits(m, now)
 		if t := m.stale.Load(); t != 0 && int64(now) >= t {
 			m.stale.Store(0)
 			m.set(queueUnknown, true)
 			unknown = true
 		}
 		for _, t := range [...]int64{
-			m.cool.Load(), m.pause.Load(), m.open.Load(), m.full.Load(), m.stale.Load(), m.asleep.Load(),
+			m.cool.Load(), m.pause.Load(), m.open.Load(), m.stale.Load(), m.asleep.Load(),
 		} {
 			if t != 0 {
 				p.watch(time.Duration(t))
@@ -261,8 +231,10 @@ func (m *member) expire(now time.Duration) {
 	if t := m.asleep.Load(); t != 0 && int64(now) >= t {
 		m.asleep.Store(0)
 	}
-	if t := m.full.Load(); t != 0 && int64(now) >= t {
-		m.full.Store(0)
+	for _, l := range m.limits {
+		if l.until != 0 && now >= l.until {
+			l.lift()
+		}
 	}
 }
 
@@ -294,7 +266,7 @@ func (m *member) stateIf(now time.Duration, spared bool) router.State {
 		return router.Tripped
 	case !spared && int64(now) < m.cool.Load(), int64(now) < m.pause.Load():
 		return router.Cooling
-	case int64(now) < m.full.Load() && m.inFlight.Load() >= m.limit.Load():
+	case int64(now) < m.full.Load():
 		return router.Full
 	}
 	return router.Ready
@@ -313,16 +285,22 @@ func (m *member) readyIn(now time.Duration) time.Duration {
 	return max(time.Duration(max(m.cool.Load(), m.pause.Load(), m.open.Load()))-now, 0)
 }
 
-// readyIn returns the shortest time until a member may be Ready that is not; 0:
-// the time is not known.
-func (v *View) readyIn(r *roster) time.Duration {
+// readyIn returns the shortest time until a member may be Ready for a party, nil: for
+// anybody, that is not; 0: the time is not known.
+func (v *View) readyIn(r *roster, to *party) time.Duration {
 	if v.due == 0 {
 		return 0
 	}
 	var least time.Duration
 	now := v.now()
 	for _, m := range r.members {
-		if d := m.readyIn(now); d > 0 && (least == 0 || d < least) {
+		d := m.readyIn(now)
+		for _, l := range m.held(to, now) { // one is tried then
+			if l.again > now {
+				d = min(d, l.again-now)
+			}
+		}
+		if d > 0 && (least == 0 || d < least) {
 			least = d
 		}
 	}

@@ -18,6 +18,7 @@
 //	choose.go     Choose and the life of a counted request
 //	health.go     the effect of an outcome on a member: cool-down, breaker, Retry-After
 //	panic.go      no member is excluded if most would be
+//	limits.go     the limits of a full member, by model and account
 //	queue.go      the engines' own queues: SetQueued, and the mean for unknown ones
 //	notify.go     StateChanged, Changed and OnForget
 //	run.go        Run: one goroutine for each page and each probe
@@ -42,11 +43,15 @@
 //     failures during a cool-down, and later those of requests that were sent
 //     before it ended, do not count.
 //   - A 429, a 503 and a 529 mean that the member is alive and full: that is no
-//     failure. The requests that it had in flight then are its limit for
-//     [Config.FullFor], or for as long as its Retry-After says. While it has as many,
-//     it is [router.Full]. The first of them that ends frees it, and its
-//     successes raise the limit again. Without a Retry-After the limit is at least
-//     one. See FullFor to turn that off.
+//     failure. The requests of the same model and account ([router.Prompt].Account)
+//     that it had in flight then are the limit of these for [Config.FullFor], or for
+//     as long as its Retry-After says. While it has as many, it is [router.Full] for
+//     them, and for no other requests ([View.ChoosePrompt]). The first of them that
+//     ends frees it, and its successes raise the limit again. Without a Retry-After
+//     the limit is at least one, after a pause of 100 ms if it had none in flight.
+//     Where no member is Ready, one request is tried each FullFor, first after these
+//     100 ms, whatever a Retry-After says; its first token ends the limit. See FullFor
+//     to turn all of that off.
 //   - A 5xx to a text that failed with a 5xx on another member less than 30 s before
 //     speaks of the request. Nobody is blamed for it any more, and the blame of the
 //     other one is taken back, unless a member serves it after all.

@@ -125,7 +125,7 @@ func TestPanicInPick(t *testing.T) {
 }
 
 func TestChooseErrors(t *testing.T) {
-	v := newView(t, Config{}, 1)
+	v := newView(t, Config{FullFor: -1}, 1)
 	if _, f, err := v.Choose(t.Context(), nil); err == nil || f != nil {
 		t.Errorf("no pick: %v, %v", f, err)
 	}

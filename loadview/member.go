@@ -82,10 +82,10 @@ type member struct {
 	cool    atomic.Int64 // until when failures cool it; 0: they do not
 	pause   atomic.Int64 // until when it asked to be left alone; 0: it did not
 	open    atomic.Int64 // until when the breaker is open; 0 with tripped: half-open
-	limit   atomic.Int64 // requests in flight beyond which it refuses; 0: none is known
 	asleep  atomic.Int64 // until when its page says that it sleeps; 0: it does not
-	full    atomic.Int64 // until when limit counts; 0: there is none
-	within  int64        // successes since limit was set or grew
+	full    atomic.Int64 // until when limits hold somebody back; 0: they do not
+	limits  []*limit     // by party
+	rest    *limit       // that of the parties beyond the bound, nil while there are none
 	doubts  int32        // cool-downs in a row
 	faults  int32        // failures in a row, for the breaker
 	epoch   uint32       // how often it recovered
@@ -192,6 +192,8 @@ func (p *pool) putState(m *member, now time.Duration) {
 		p.signal()
 	}
 	if s != m.state || moved || m.standing != 0 {
+		p.countFull(m.state, -1)
+		p.countFull(s, 1)
 		m.state = s
 		for _, at := range m.places {
 			offered := &at.view.truth[at.index].State
@@ -206,5 +208,12 @@ func (p *pool) putState(m *member, now time.Duration) {
 		m.waiting = true
 		p.changed = append(p.changed, m)
 		p.pending.Store(true)
+	}
+}
+
+// countFull counts members that are Full.
+func (p *pool) countFull(s router.State, n int) {
+	if s == router.Full {
+		p.full += n
 	}
 }

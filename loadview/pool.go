@@ -33,6 +33,7 @@ type pool struct {
 	// alarmed holds Views of which a panic began or ended that was not reported.
 	alarmed []*View
 
+	full    int       // members that are Full
 	warming []*member // members with a handicap
 
 	suspects  suspects

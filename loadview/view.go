@@ -39,6 +39,8 @@ type roster struct {
 var (
 	_ router.Fleet     = (*View)(nil)
 	_ router.Forgetter = (*View)(nil)
+
+	_ router.PromptChooser = (*View)(nil)
 )
 
 // New returns a View without members, over a pool of its own. Its error is a
@@ -216,6 +218,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 		m.places = slices.DeleteFunc(m.places, func(p place) bool { return p.view == v })
 		if len(m.places) == 0 {
 			m.gone = true
+			p.countFull(m.state, -1)
 			delete(p.byID, m.id)
 			left = append(left, m)
 		}
