@@ -62,7 +62,7 @@ var reasonTexts = [...]ReasonText{
 	{ReasonPowerOfTwo, "the less loaded of two drawn", true},
 	{ReasonHash, "the place of the prompt or the session", true},
 	{ReasonHashOverflow, "that place was full; the next one that was not", true},
-	{ReasonAssigned, "somebody else chose", true},
+	{ReasonAssigned, "another program chose", true},
 	{ReasonOnly, "no other was left", true},
 	{ReasonState, "it has the state that the request refers to", true},
 	{ReasonUnhealthy, "its probes fail", false},
