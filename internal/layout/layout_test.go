@@ -14,17 +14,19 @@ import (
 const module = "github.com/warmroute/router"
 
 type pkg struct {
-	ImportPath string
-	Imports    []string
-	Deps       []string
-	DepsErrors []struct{ Err string }
-	Standard   bool
+	ImportPath                string
+	Imports                   []string
+	Deps                      []string
+	TestImports, XTestImports []string
+	DepsErrors                []struct{ Err string }
+	Standard                  bool
 }
 
 // list returns the packages of the module.
 func list(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps,DepsErrors,Standard", module+"/...")
+	fields := "-json=ImportPath,Imports,TestImports,XTestImports,Deps,DepsErrors,Standard"
+	cmd := exec.Command("go", "list", fields, module+"/...")
 	out, err := cmd.Output()
 	if err != nil {
 		var e *exec.ExitError
@@ -170,6 +172,34 @@ func TestKeptOut(t *testing.T) {
 					if strings.Contains(d, name) {
 						t.Errorf("%s depends on %s", relative(p.ImportPath), d)
 					}
+				}
+			}
+		}
+	}
+}
+
+// TestShortSums bounds the modules in an importer's go.sum: it lists those that the
+// tests of the imported packages need, too. lmcacheaware is tested with a poller of
+// lmcache, which its users import.
+func TestShortSums(t *testing.T) {
+	patterns := []string{".", "trie", "prompt", "loadview", "strategy", "strategy/*"}
+	modules := []string{"github.com/cespare/xxhash/v2", "github.com/google/go-cmp"}
+	all := list(t)
+	deps := make(map[string][]string)
+	for _, p := range all {
+		deps[p.ImportPath] = p.Deps
+	}
+	for _, p := range all {
+		rel := relative(p.ImportPath)
+		checked := slices.ContainsFunc(patterns, func(pattern string) bool { return fits(pattern, rel) })
+		if !checked || rel == "strategy/lmcacheaware" {
+			continue
+		}
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			for _, d := range append(slices.Clone(deps[imp]), imp) {
+				known := func(m string) bool { return d == m || strings.HasPrefix(d, m+"/") }
+				if strings.Contains(strings.Split(d, "/")[0], ".") && !known(module) && !slices.ContainsFunc(modules, known) {
+					t.Errorf("%s or its test needs %s, by %s", rel, d, imp)
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package strategy_test
+package file_test
 
 import (
 	"context"
