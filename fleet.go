@@ -17,7 +17,8 @@ type Fleet interface {
 
 // PromptChooser is an optional part of a Fleet that may offer a target in another
 // State to one prompt than to another: a limit holds for whom it was given. A Router
-// over such a Fleet calls it in place of Choose.
+// over such a Fleet calls it in place of Choose: a type that embeds one and has a
+// Choose of its own needs its own ChoosePrompt too.
 type PromptChooser interface {
 	// ChoosePrompt is Choose for a request with the prompt p.
 	ChoosePrompt(ctx context.Context, p Prompt, pick func([]Target) (Decision, error)) (Decision, Flight, error)

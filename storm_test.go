@@ -200,7 +200,16 @@ func (f *tallied) Done(o router.Outcome) {
 func (f *tally) Choose(
 	ctx context.Context, pick func([]router.Target) (router.Decision, error),
 ) (router.Decision, router.Flight, error) {
-	d, fl, err := f.View.Choose(ctx, pick)
+	return f.count(f.View.Choose(ctx, pick))
+}
+
+func (f *tally) ChoosePrompt(
+	ctx context.Context, p router.Prompt, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
+	return f.count(f.View.ChoosePrompt(ctx, p, pick))
+}
+
+func (f *tally) count(d router.Decision, fl router.Flight, err error) (router.Decision, router.Flight, error) {
 	if err != nil {
 		return d, fl, err
 	}

@@ -78,7 +78,7 @@ func (v *View) choose(to *party, pick func([]router.Target) (router.Decision, er
 	}
 	m.sent++
 	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers,
-		text: d.Prompt.Text, prefill: prefill(d), spared: v.panicking && m.standing&out != 0}
+		text: d.Prompt.Text, tokens: d.Prompt.Tokens, prefill: prefill(d), spared: v.panicking && m.standing&out != 0}
 	f.limit = m.limitOf(partyOf(&d.Prompt))
 	limited := f.limit.until != 0
 	if limited {
@@ -124,15 +124,16 @@ func prefill(d router.Decision) int64 {
 type flight struct {
 	pool    *pool
 	member  *member
-	prefill int64  // its part of member.prefill
-	epoch   uint32 // member.epoch when it was sent
-	seq     uint64 // member.sent when it was sent
-	answers uint64 // member.answers when it was sent
-	text    string // the prompt's
-	limit   *limit // its party's at member
-	tried   bool   // sent although the limit held its party back
-	spared  bool   // sent in a panic, to a member that was out
-	began   bool   // a first token was seen
+	prefill int64    // its part of member.prefill
+	epoch   uint32   // member.epoch when it was sent
+	seq     uint64   // member.sent when it was sent
+	answers uint64   // member.answers when it was sent
+	text    string   // the prompt's
+	tokens  []uint32 // the prompt's
+	limit   *limit   // its party's at member
+	tried   bool     // sent although the limit held its party back
+	spared  bool     // sent in a panic, to a member that was out
+	began   bool     // a first token was seen
 	done    bool
 }
 
@@ -173,7 +174,7 @@ func (f *flight) Done(o router.Outcome) {
 	w, pause := p.judge(o)
 	var key uint64
 	if w == failure && suspicious(o) || w == success && p.suspected.Load() {
-		key = p.suspects.key(f.text)
+		key = p.suspects.key(f.text, f.tokens)
 	}
 	p.mu.Lock()
 	if f.done {

@@ -64,7 +64,7 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration, key uint64) {
 	} else if f.limit.until > now {
 		f.limit.ended(w == success, f.tried)
 	}
-	if pause > 0 && w != refusal {
+	if pause > 0 && w != refusal && w != failure {
 		m.pause.Store(max(m.pause.Load(), int64(now+pause)))
 	}
 	probe := m.probe == f
@@ -81,7 +81,7 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration, key uint64) {
 			m.recovered(probe || f.spared)
 		}
 	case failure:
-		p.failed(f, probe, key, now)
+		p.failed(f, probe, pause, key, now)
 	}
 	p.putLimits(m, now)
 	p.watchEnds(m)
@@ -114,11 +114,12 @@ func (m *member) recovered(probe bool) {
 		m.open.Store(0)
 		m.epoch++
 	}
+	m.excuses = 0
 	m.faults = 0 // not looked at while the breaker is not closed
 }
 
-// failed counts a failure of f, unless it speaks of the request.
-func (p *pool) failed(f *flight, probe bool, key uint64, now time.Duration) {
+// failed counts a failure of f and obeys its Retry-After, unless it speaks of the request.
+func (p *pool) failed(f *flight, probe bool, pause time.Duration, key uint64, now time.Duration) {
 	m := f.member
 	fresh := f.epoch == m.epoch // else it shows the time before the last recovery
 	var x *suspect
@@ -132,6 +133,10 @@ func (p *pool) failed(f *flight, probe bool, key uint64, now time.Duration) {
 		m.streak = m.sent
 	}
 	b := blame{member: m, epoch: m.epoch, counted: fresh}
+	if until := int64(now + pause); pause > 0 && until > m.pause.Load() {
+		m.pause.Store(until)
+		b.pause = until
+	}
 	if probe {
 		p.trip(m, now)
 	}
@@ -245,7 +250,7 @@ func (m *member) halfOpen() bool {
 
 // blemished reports whether a success has anything to clear.
 func (m *member) blemished() bool {
-	return m.fails.Load() != 0 || m.faults != 0 || m.cool.Load() != 0
+	return m.fails.Load() != 0 || m.faults != 0 || m.cool.Load() != 0 || m.excuses != 0
 }
 
 // stateAt returns the state in which m is offered at now. It may be called

@@ -54,7 +54,9 @@
 //     to turn all of that off.
 //   - A 5xx to a text that failed with a 5xx on another member less than 30 s before
 //     speaks of the request. Nobody is blamed for it any more, and the blame of the
-//     other one is taken back, unless a member serves it after all.
+//     other one is taken back, unless a member serves it after all. But if four
+//     different texts in a row fail like this on a member that serves none, it is
+//     the member, or the world. A prompt without a text is known by its tokens.
 //   - A time-out after the request was sent is no failure of a member that answered
 //     another request meanwhile: that request takes long. Nor is a probe that times
 //     out, while the member answers requests.

@@ -96,6 +96,8 @@ type member struct {
 	probe   *flight      // the one that a half-open breaker let through
 
 	standing standing
+	excuses  int           // failures in a row for which requests are to blame
+	excused  time.Duration // when the last of them was
 
 	seen    router.State // the state that Trace.StateChanged had last
 	waiting bool         // is in pool.changed

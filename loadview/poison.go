@@ -1,6 +1,7 @@
 package loadview
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 // suspects are the prompts that failed lately with a status. A prompt that fails on
 // a second member is at fault itself: the blame of the first member is removed. If
 // the prompt is served after all, the members that failed on it are blamed again.
+// A member has at most maxExcuses such excuses in a row.
 type suspects struct {
 	seed maphash.Seed
 	list []suspect // the oldest first
@@ -33,18 +35,33 @@ type suspect struct {
 type blame struct {
 	member        *member
 	epoch         uint32
-	counted       bool // as a failure
-	cooled, broke bool // it was the one too many
+	counted       bool  // as a failure
+	cooled, broke bool  // it was the one too many
+	pause         int64 // that its Retry-After began; 0: none
 }
 
-// key returns the identity of a prompt, 0 for one without a text. The model is no
-// part of it: a client cannot make a second identity of a text without a change.
-func (s *suspects) key(text string) uint64 {
-	if text == "" {
-		return 0
-	}
+// key returns the identity of a prompt: of its text, or of its tokens if it has none; 0
+// without both. The model is no part of it: a client cannot make a second identity of
+// a text without a change.
+func (s *suspects) key(text string, tokens []uint32) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
+	if text == "" {
+		if len(tokens) == 0 {
+			return 0
+		}
+		const most = maxHashed / 4
+		if len(tokens) > most {
+			maphash.WriteComparable(&h, len(tokens))
+			tokens = append(tokens[:most/2:most/2], tokens[len(tokens)-most/2:]...)
+		}
+		var b [4]byte
+		for _, t := range tokens {
+			binary.LittleEndian.PutUint32(b[:], t)
+			_, _ = h.Write(b[:])
+		}
+		return max(h.Sum64(), 1)
+	}
 	if len(text) > maxHashed {
 		_, _ = h.WriteString(text[:maxHashed/2])
 		text = text[len(text)-maxHashed/2:]
@@ -109,7 +126,13 @@ func (p *pool) suspect(m *member, key uint64, now time.Duration) (x *suspect, me
 	if !others {
 		return x, true
 	}
+	if m.excuse(!known, now) {
+		return x, true
+	}
 	for i := range x.blamed {
+		if b := &x.blamed[i]; b.counted {
+			b.member.excuse(true, now)
+		}
 		p.acquit(&x.blamed[i], now)
 	}
 	if !known && len(x.blamed) < maxBlamed {
@@ -118,9 +141,29 @@ func (p *pool) suspect(m *member, key uint64, now time.Duration) (x *suspect, me
 	return nil, false
 }
 
+// maxExcuses is how many requests in a row, none of them served, are to blame in a
+// member's place. If still others fail, it is the members, or the world.
+const maxExcuses = 3
+
+// excuse notes that a request is to blame for a failure of m, another one than before
+// if fresh is set. It reports whether m had too many excuses to have another.
+func (m *member) excuse(fresh bool, now time.Duration) (tooMany bool) {
+	if now-m.excused >= suspectFor {
+		m.excuses = 0
+	}
+	if fresh {
+		m.excuses = min(m.excuses+1, maxExcuses+1)
+		m.excused = now
+	}
+	return m.excuses > maxExcuses
+}
+
 // acquit takes back a blame, unless the member has recovered from it by itself.
 func (p *pool) acquit(b *blame, now time.Duration) {
 	m := b.member
+	if b.pause != 0 && m.pause.CompareAndSwap(b.pause, 0) && !b.counted {
+		p.putState(m, now)
+	}
 	if !b.counted || m.gone || m.epoch != b.epoch {
 		b.counted = false
 		return

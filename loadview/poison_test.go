@@ -2,6 +2,7 @@ package loadview
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -149,9 +150,85 @@ func TestSuspectsAreBounded(t *testing.T) {
 		set(t, v)
 		runtime.GC()
 		long := strings.Repeat("x", 3*maxHashed)
-		if v.suspects.key(long) == v.suspects.key(long[1:]+"y") ||
-			v.suspects.key(long) != v.suspects.key(strings.Clone(long)) {
+		if v.suspects.key(long, nil) == v.suspects.key(long[1:]+"y", nil) ||
+			v.suspects.key(long, nil) != v.suspects.key(strings.Clone(long), nil) {
 			t.Error("long texts have no identity")
+		}
+	})
+}
+
+// A prompt without a text is known by its tokens.
+func TestPoisonByTokens(t *testing.T) {
+	v := newView(t, Config{}, 4)
+	r := router.New(pickLeast{}, v, router.Options{Backoff: -1})
+	for range 20 {
+		p := router.Prompt{Tokens: []uint32{1, 2, 3}}
+		if ask(t, r, p, func(string) router.Outcome { return crash }) == nil {
+			t.Fatal("it was served")
+		}
+		for _, s := range v.Snapshot() {
+			if s.Judged != router.Ready || s.Failures != 0 {
+				t.Fatalf("%+v", s)
+			}
+		}
+	}
+	long := make([]uint32, maxHashed)
+	same := append([]uint32(nil), long...)
+	other := append(long[:len(long):len(long)], 0)
+	if k := v.suspects.key("", long); k != v.suspects.key("", same) || k == v.suspects.key("", other) {
+		t.Error("many tokens have no identity")
+	}
+}
+
+// An outage in which every engine answers 500 to everything is reported, although each
+// request fails on two members; and the first request after it is served.
+func TestOutageIsNoPoison(t *testing.T) {
+	for _, n := range []int{2, 3, 8} {
+		synctest.Test(t, func(t *testing.T) {
+			var told []bool
+			v := newView(t, Config{Trace: Trace{PanicChanged: func(_ *View, on bool) { told = append(told, on) }}}, n)
+			r := router.New(pickLeast{}, v, router.Options{Attempts: 2, Backoff: -1})
+			for i := range 20 * n {
+				p := router.Prompt{Text: fmt.Sprint("question ", i)}
+				if err := ask(t, r, p, func(string) router.Outcome { return crash }); errors.Is(err, router.ErrNoTarget) {
+					t.Fatalf("%d members, request %d: %v", n, i, err)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if len(told) == 0 || !told[0] {
+				t.Errorf("%d members: the outage was not reported: %v", n, told)
+			}
+			for i := range 3 * n {
+				if err := ask(t, r, router.Prompt{Text: fmt.Sprint("answered ", i)}, served); err != nil {
+					t.Errorf("%d members, after the outage: %v", n, err)
+				}
+			}
+			time.Sleep(DefaultCoolMax)
+			states(t, v)
+			if v.Panicking() || told[len(told)-1] {
+				t.Errorf("%d members: it still panics", n)
+			}
+		})
+	}
+}
+
+// Among requests that are served, any number of different poisons harms nobody.
+func TestManyPoisons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(t, Config{Breaker: true}, 3)
+		r := router.New(pickLeast{}, v, router.Options{Backoff: -1})
+		for i := range 200 {
+			_ = ask(t, r, router.Prompt{Text: fmt.Sprint("poison ", i)}, func(string) router.Outcome {
+				return router.Outcome{Status: 500, RetryAfter: time.Hour}
+			})
+			for j := range 3 {
+				to(t, v, fmt.Sprint("vllm-", j), fmt.Sprint("good ", i)).Done(ok)
+			}
+			for _, s := range v.Snapshot() {
+				if s.Judged != router.Ready {
+					t.Fatalf("after %d: %+v", i+1, s)
+				}
+			}
 		}
 	})
 }
