@@ -128,7 +128,8 @@ func (r *Router) noTarget(targets []Target, exclude []string) *NoTargetError {
 }
 
 // choose lets the fleet choose for a request with the prompt p.
-func (r *Router) choose(ctx context.Context, p Prompt, pick func([]Target) (Decision, error)) (Decision, Flight, error) {
+func (r *Router) choose(ctx context.Context, p Prompt, pick func([]Target) (Decision, error)) (Decision,
+	Flight, error) {
 	if c, ok := r.fleet.(PromptChooser); ok {
 		return c.ChoosePrompt(ctx, p, pick)
 	}

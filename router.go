@@ -33,9 +33,9 @@ type Prompt struct {
 	// Tokens are the engine's own token ids, nil if they are unknown. They are not
 	// copied: the caller leaves them alone until the request has ended.
 	Tokens []uint32
-	// Account names whose limit at a target the request counts against, such as a
-	// provider's key; "": everybody's. A refusal holds for requests of the same Model and
-	// Account.
+	// Account names the owner of the limit at a target that the request counts against,
+	// such as a provider's key; "": the limit of all. A refusal holds for requests of the
+	// same Model and Account.
 	Account string
 	// Must are the ids of state that the request refers to and that only the target which made it has: a previous
 	// response, a conversation, a file, a medium that is named and not sent. If Options.Holders knows a target for

@@ -49,7 +49,8 @@ func (v *View) chooseFor(to *party, pick func([]router.Target) (router.Decision,
 	return d, f, nil
 }
 
-func (v *View) choose(to *party, pick func([]router.Target) (router.Decision, error)) (router.Decision, *flight, error) {
+func (v *View) choose(to *party, pick func([]router.Target) (router.Decision, error)) (router.Decision,
+	*flight, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock() // deferred: pick is not ours, and may panic
 	if v.due != 0 {

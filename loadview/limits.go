@@ -34,7 +34,7 @@ type limit struct {
 	within int64         // successes since most was set or grew
 	until  time.Duration // when most ceases to count; 0: it does not count
 	pause  time.Duration // until when nothing is sent
-	again  time.Duration // when one is tried all the same, where no other member is Ready
+	again  time.Duration // when one is tried all the same, if no other member is Ready
 }
 
 // heldUntil returns when the party may be served at the latest; 0: at once.
@@ -163,8 +163,8 @@ func (p *pool) refused(m *member, l *limit, now, retryAfter time.Duration) {
 // ended notes that a request of a party with a limit ended at its member: there is a
 // place again. After as many successes as the limit allows at once, the limit grows
 // by one, as the window of TCP does, so that a larger engine is found out and a full
-// one is asked too much only now and then. A success where there was no place shows
-// that the limit is no more.
+// one is asked too much only now and then. A success beyond the limit shows that the
+// limit has ended.
 func (l *limit) ended(success, tried bool) {
 	if success && (tried || l.most == 0) {
 		l.lift()

@@ -11,7 +11,7 @@ import (
 	"github.com/warmroute/router"
 )
 
-// ask asks r for one request of p and lets it end with what reply returns.
+// ask routes one request of p with r and ends it with the Outcome that reply returns.
 func ask(t *testing.T, r *router.Router, p router.Prompt, reply func(id string) router.Outcome) error {
 	t.Helper()
 	return r.Do(t.Context(), p, func(_ context.Context, l *router.Lease) (router.Outcome, error) {

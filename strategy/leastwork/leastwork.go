@@ -236,7 +236,8 @@ func (r *rank) compare(o *rank) int {
 // byWarmed reports whether targets of equal rank are compared by their recorded prompts.
 func (v *view) byWarmed() bool { return v.level == 0 && v.size > 0 }
 
-// compareWarmed compares targets[i] and targets[j], whose ranks are equal, by their recorded prompts: less is better.
+// compareWarmed compares targets[i] and targets[j] of equal rank by their recorded
+// prompts: less is better.
 func (s *Strategy) compareWarmed(v *view, targets []router.Target, i, j int) int {
 	if !v.byWarmed() {
 		return 0
