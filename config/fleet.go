@@ -49,36 +49,32 @@ type fleet struct {
 func (f *fleet) Choose(
 	ctx context.Context, pick func([]router.Target) (router.Decision, error),
 ) (router.Decision, router.Flight, error) {
-	return f.view.Choose(ctx, f.offering(pick))
+	return f.view.ChoosePart(ctx, router.Prompt{}, f.part, pick)
 }
 
-// ChoosePrompt is Choose by the limits that hold for the prompt.
+// ChoosePrompt is Choose by the limits that hold for p.
 func (f *fleet) ChoosePrompt(
 	ctx context.Context, p router.Prompt, pick func([]router.Target) (router.Decision, error),
 ) (router.Decision, router.Flight, error) {
-	return f.view.ChoosePrompt(ctx, p, f.offering(pick))
+	return f.view.ChoosePart(ctx, p, f.part, pick)
 }
 
-// offering returns pick for the View's targets.
-func (f *fleet) offering(
-	pick func([]router.Target) (router.Decision, error),
-) func([]router.Target) (router.Decision, error) {
-	return func(all []router.Target) (router.Decision, error) {
-		buf := f.buf[:0]
-		for _, o := range *f.offers.Load() {
-			at := o.at
-			if at >= len(all) || all[at].ID != o.id {
-				if at = find(all, o.id); at < 0 {
-					continue
-				}
+// part returns the route's targets of all.
+func (f *fleet) part(all []router.Target) []router.Target {
+	buf := f.buf[:0]
+	for _, o := range *f.offers.Load() {
+		at := o.at
+		if at >= len(all) || all[at].ID != o.id {
+			if at = find(all, o.id); at < 0 {
+				continue
 			}
-			t := all[at]
-			t.Weight, t.Ref = o.weight, o.target
-			buf = append(buf, t)
 		}
-		f.buf = buf
-		return pick(buf)
+		t := all[at]
+		t.Weight, t.Ref = o.weight, o.target
+		buf = append(buf, t)
 	}
+	f.buf = buf
+	return buf
 }
 
 // Changed returns a channel that is closed when a target joins or becomes Ready, or a

@@ -23,7 +23,7 @@ var errNoPick = errors.New("loadview: Choose: pick is nil")
 // and falls by as much at FirstToken or Done.
 func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision,
 	router.Flight, error) {
-	return v.chooseFor(nil, pick)
+	return v.chooseFor(nil, nil, pick)
 }
 
 // ChoosePrompt is Choose for a request with the prompt p. A member that is Full for
@@ -33,15 +33,27 @@ func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.De
 func (v *View) ChoosePrompt(ctx context.Context, p router.Prompt,
 	pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
 	to := partyOf(&p)
-	return v.chooseFor(&to, pick)
+	return v.chooseFor(&to, nil, pick)
 }
 
-func (v *View) chooseFor(to *party, pick func([]router.Target) (router.Decision, error)) (
-	router.Decision, router.Flight, error) {
+// ChoosePart is ChoosePrompt among a part of the members: those that part returns of
+// all, with other Weights and Refs if it likes, in a slice that may be all's own or
+// part's. They are offered as the members of a View of their own would be: by
+// [Config.PanicThreshold], which Trace.PanicChanged does not report here, and by
+// whether one of them is Ready. part is called like pick.
+func (v *View) ChoosePart(ctx context.Context, p router.Prompt, part func(all []router.Target) []router.Target,
+	pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
+	to := partyOf(&p)
+	return v.chooseFor(&to, part, pick)
+}
+
+func (v *View) chooseFor(
+	to *party, part func([]router.Target) []router.Target, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
 	if pick == nil {
 		return router.Decision{}, nil, errNoPick
 	}
-	d, f, err := v.choose(to, pick)
+	d, f, err := v.choose(to, part, pick)
 	v.notify()
 	if err != nil {
 		return router.Decision{}, nil, err
@@ -49,8 +61,9 @@ func (v *View) chooseFor(to *party, pick func([]router.Target) (router.Decision,
 	return d, f, nil
 }
 
-func (v *View) choose(to *party, pick func([]router.Target) (router.Decision, error)) (router.Decision,
-	*flight, error) {
+func (v *View) choose(
+	to *party, part func([]router.Target) []router.Target, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, *flight, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock() // deferred: pick is not ours, and may panic
 	if v.due != 0 {
@@ -63,8 +76,13 @@ func (v *View) choose(to *party, pick func([]router.Target) (router.Decision, er
 	}
 	r := v.roster.Load()
 	copy(v.offered, v.truth)
-	v.offerTo(to)
-	d, err := pick(v.offered)
+	offered, panicking := v.offered, v.panicking
+	if part != nil {
+		offered = part(offered)
+		panicking = v.offerPart(offered)
+	}
+	v.offerTo(to, offered)
+	d, err := pick(offered)
 	if err != nil {
 		if e, ok := err.(*router.NoTargetError); ok && e != nil && e.RetryAfter == 0 {
 			c := *e
@@ -79,7 +97,7 @@ func (v *View) choose(to *party, pick func([]router.Target) (router.Decision, er
 	}
 	m.sent++
 	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers,
-		text: d.Prompt.Text, tokens: d.Prompt.Tokens, prefill: prefill(d), spared: v.panicking && m.standing&out != 0}
+		text: d.Prompt.Text, tokens: d.Prompt.Tokens, prefill: prefill(d), spared: panicking && m.standing&out != 0}
 	f.limit = m.limitOf(partyOf(&d.Prompt))
 	limited := f.limit.until != 0
 	if limited {

@@ -88,6 +88,9 @@ func (m *member) limitOf(p party) *limit {
 // held returns the limits of m that hold back p, nil: anybody. Without a limit of
 // its own p goes by none.
 func (m *member) held(p *party, now time.Duration) (all []*limit) {
+	if m == nil {
+		return nil
+	}
 	for _, l := range m.limits {
 		if (p == nil || l.party == *p) && l.heldUntil(now) != 0 {
 			all = append(all, l)
@@ -111,23 +114,23 @@ func (p *pool) putLimits(m *member, now time.Duration) {
 	m.full.Store(int64(full))
 }
 
-// offerTo offers the members by the limits that hold for to; nil: for anybody. If
+// offerTo offers ts by the limits that hold for to; nil: for anybody. If
 // none is Ready, those that were left alone for long enough are.
-func (v *View) offerTo(to *party) {
+func (v *View) offerTo(to *party, ts []router.Target) {
 	if v.full == 0 {
 		return
 	}
 	now := v.now()
 	ready := false
-	for i := range v.offered {
-		t := &v.offered[i]
+	for i := range ts {
+		t := &ts[i]
 		if to != nil && t.State == router.Full && len(v.byID[t.ID].held(to, now)) == 0 {
 			t.State = router.Ready
 		}
 		ready = ready || t.State == router.Ready
 	}
-	for i := range v.offered {
-		if t := &v.offered[i]; !ready && t.State == router.Full {
+	for i := range ts {
+		if t := &ts[i]; !ready && t.State == router.Full {
 			notYet := func(l *limit) bool { return now < l.again }
 			if !slices.ContainsFunc(v.byID[t.ID].held(to, now), notYet) {
 				t.State = router.Ready

@@ -70,6 +70,27 @@ func (v *View) offer(m *member, judged router.State, now time.Duration) router.S
 	return judged
 }
 
+// offerPart offers ts, a part of v's members, by their own census, and reports whether
+// they panic.
+func (v *View) offerPart(ts []router.Target) bool {
+	if v.census.out == 0 {
+		return false
+	}
+	var c census
+	for i := range ts {
+		if m := v.byID[ts[i].ID]; m != nil {
+			c.add(m.standing, 1)
+		}
+	}
+	panics, now := c.panics(v.cfg.Load().PanicThreshold), v.now()
+	for i := range ts {
+		if m := v.byID[ts[i].ID]; m != nil && m.standing&out != 0 {
+			ts[i].State = m.stateIf(now, panics && c.spares(m.standing))
+		}
+	}
+	return panics
+}
+
 // putStanding brings the standing of m into the censuses of its Views, and reports
 // whether it changed.
 func (p *pool) putStanding(m *member, now time.Duration) bool {

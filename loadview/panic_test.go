@@ -198,3 +198,49 @@ func TestPanicOfOneView(t *testing.T) {
 	small.Remove("vllm-0")
 	wantStates(t, small, router.Cooling)
 }
+
+// A part of a View panics by its own census, and is tried when it is full, whatever
+// the rest of the View does.
+func TestPartOfAView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(t, Config{Jitter: -1}, 5)
+		part := func(n int) (all []router.State) {
+			t.Helper()
+			_, _, err := v.ChoosePart(t.Context(), router.Prompt{},
+				func(ts []router.Target) []router.Target { return ts[:n] },
+				func(ts []router.Target) (router.Decision, error) {
+					for _, x := range ts {
+						all = append(all, x.State)
+					}
+					return router.Decision{}, errLook
+				})
+			if err != errLook {
+				t.Error(err)
+			}
+			return all
+		}
+		want := func(n int, want ...router.State) {
+			t.Helper()
+			if diff := cmp.Diff(want, part(n)); diff != "" {
+				t.Errorf("%d of them (-want +got):\n%s", n, diff)
+			}
+		}
+		failAt(t, v, 0, refused)
+		want(1, router.Cooling)
+		want(2, router.Cooling, router.Ready)
+		failAt(t, v, 1, refused)
+		want(2, router.Ready, router.Ready)
+		want(4, router.Cooling, router.Cooling, router.Ready, router.Ready)
+		failAt(t, v, 2, refused) // the whole View panics
+		want(5, router.Ready, router.Ready, router.Ready, router.Ready, router.Ready)
+		want(1, router.Cooling)
+		for i := range 5 {
+			send(t, v, fmt.Sprint("vllm-", i)).Done(ok)
+		}
+		send(t, v, "vllm-0").Done(router.Outcome{Status: 429, RetryAfter: time.Hour})
+		want(1, router.Full)
+		time.Sleep(emptyPause)
+		want(1, router.Ready)
+		want(2, router.Full, router.Ready)
+	})
+}
