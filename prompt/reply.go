@@ -24,8 +24,19 @@ type Reply struct {
 	// Limit is the greatest length of Text in bytes; 0 and less: DefaultReply. It
 	// is set before the first Write.
 	Limit int
+	// Opaque says that the request is of no API of this package, so that a reply of any form, or an empty one, may be
+	// a good answer to it. Only a reply that says so is an error then.
+	Opaque bool
 
-	form   replyForm
+	form    replyForm
+	written int   // bytes, up to MaxHold
+	begun   bool  // a part of the answer was seen in a stream
+	done    bool  // the mark that ends a stream was seen
+	page    bool  // the reply begins as HTML or XML does
+	text    bool  // it is neither JSON nor a stream
+	comment bool  // a stream begins with a comment
+	broke   error // of the body that Hold read
+
 	raw    []byte // JSON: all of it, up to maxRaw
 	long   *skim  // of the JSON, or of an event, that is longer than maxRaw; nil: it is not
 	events sse.Reader
@@ -53,6 +64,7 @@ const (
 // reference to b, always takes all of it and never fails.
 func (r *Reply) Write(b []byte) (int, error) {
 	n := len(b)
+	r.written += min(n, MaxHold-r.written)
 	if r.form == formUnknown {
 		b = bytes.TrimLeft(b, " \t\r\n\ufeff")
 		if len(b) == 0 {
@@ -65,8 +77,11 @@ func (r *Reply) Write(b []byte) (int, error) {
 			r.form = formArray
 		case '<', '"':
 			r.form = formOther
+			r.page = b[0] == '<'
 		default:
 			r.form = formStream
+			r.comment = b[0] == ':'
+			r.text = !bytes.ContainsRune([]byte("deir:"), rune(b[0])) // data, event, id, retry, a comment
 			r.events.Max = maxRaw
 		}
 	}
@@ -107,7 +122,7 @@ func (r *Reply) rest(b []byte) {
 // event takes the data of an event.
 func (r *Reply) event(data []byte, whole bool) {
 	if !whole {
-		r.broken = true
+		r.broken, r.begun = true, true
 		if r.long != nil {
 			r.members.scan(r.long.out, nil)
 			r.counts.take(r.stream.api, &r.members)
@@ -116,7 +131,12 @@ func (r *Reply) event(data []byte, whole bool) {
 		return
 	}
 	if data[0] != '{' {
-		return // [DONE]
+		if string(data) == "[DONE]" {
+			r.done = true
+		} else {
+			r.begun = true
+		}
+		return
 	}
 	m := &r.members
 	var into *stream
@@ -125,17 +145,18 @@ func (r *Reply) event(data []byte, whole bool) {
 	}
 	m.scan(data, into)
 	if m.end.End(); m.end.Fault != 0 {
-		r.broken = true
+		r.broken, r.begun = true, true
 		return
 	}
 	if e := errorIn(m); e != nil {
 		if r.err == nil {
-			e.Begun = r.any
+			e.Begun = r.begun
 			r.err = e
 		}
 		return
 	}
 	r.any = true
+	r.begun = r.begun || !prelude(m)
 	if !r.broken {
 		r.broken = !r.stream.event(m)
 	}

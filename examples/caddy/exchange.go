@@ -1,7 +1,6 @@
 package warmroute
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -117,9 +116,10 @@ type transport struct {
 	*reverseproxy.HTTPTransport
 }
 
-// RoundTrip sends one attempt. It holds a good reply back until its first byte is
+// RoundTrip sends one attempt. It holds a good reply back until its first token is
 // there, so that Caddy can still send the request elsewhere while the prompt waits
-// or is in prefill: engines send a stream's header at once.
+// or is in prefill, and if an error comes in place of the answer: engines send a
+// stream's header at once.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x, ok := req.Context().Value(exchangeKey{}).(*exchange)
 	if ok && x.broken != nil {
@@ -144,22 +144,23 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.lease.Done(router.Outcome{Err: err})
 		return nil, err
 	}
-	if resp.StatusCode >= 400 {
-		x.lease.Done((*prompt.Reply)(nil).Outcome(resp.StatusCode, resp.Header))
-		return resp, nil
-	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		x.lease.FirstToken() // a tunnel: the end of the request's context settles it
 		return resp, nil
 	}
-	r := &reply{body: resp.Body, in: bufio.NewReader(resp.Body), lease: x.lease, status: resp.StatusCode}
-	if _, err := r.in.Peek(1); err != nil && err != io.EOF {
+	r := &reply{lease: x.lease, status: resp.StatusCode, header: resp.Header}
+	r.text = prompt.ReplyTo(req.URL.Path, x.prompt)
+	switch o := r.text.Hold(resp); {
+	case o.Status >= 400 && resp.StatusCode >= 400: // Caddy's retry_match decides
+		x.lease.Done(o)
+		return resp, nil
+	case o.Retryable(): // an error, or nothing, before the first token
 		resp.Body.Close()
-		x.lease.Done(router.Outcome{Err: err}) // without a Status: it broke off
-		return nil, err
+		x.lease.Done(o)
+		return nil, o.Err
 	}
 	x.lease.FirstToken()
-	resp.Body = r
+	r.ReadCloser, resp.Body = resp.Body, r
 	return resp, nil
 }
 
@@ -193,35 +194,30 @@ func (x *exchange) blameClient(req *http.Request) (*http.Response, error) {
 // reply is a reply's body. Its end settles the lease. A panic between does so
 // too: the server ends the request's context.
 type reply struct {
-	body   io.Closer
-	in     *bufio.Reader
+	io.ReadCloser
 	lease  *router.Lease
 	status int
+	header http.Header
 	text   prompt.Reply // is cached too, and begins the next turn
 	ended  bool         // Read has settled the lease
 }
 
 func (r *reply) Read(p []byte) (int, error) {
-	n, err := r.in.Read(p)
-	_, _ = r.text.Write(p[:n]) // never fails
+	n, err := r.ReadCloser.Read(p)
 	if err != nil {
 		r.ended = true
-	}
-	if err == io.EOF {
-		r.lease.Done(r.text.Outcome(r.status, nil))
-	} else if err != nil {
-		r.lease.Done(router.Outcome{Err: err})
+		r.lease.Done(r.text.Outcome(r.status, r.header))
 	}
 	return n, err
 }
 
 func (r *reply) Close() error {
 	if !r.ended {
-		o := r.text.Outcome(r.status, nil)
+		o := r.text.Outcome(r.status, r.header)
 		o.Stage = router.Canceled
 		r.lease.Done(o)
 	}
-	return r.body.Close()
+	return r.ReadCloser.Close()
 }
 
 // unread is a body that is not known as a whole. It can be sent again as long as no

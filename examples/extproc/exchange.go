@@ -13,6 +13,7 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/prompt"
 )
 
 var (
@@ -77,6 +78,7 @@ func (x *exchange) handle(in *extproc.ProcessingRequest) ([]*extproc.ProcessingR
 		x.responseBody(m.ResponseBody)
 		return one(responseBody(m.ResponseBody, x.duplex(x.mode.GetResponseBodyMode()))), nil
 	case *extproc.ProcessingRequest_ResponseTrailers:
+		x.reply.text.Opaque = x.reply.text.Opaque || !x.reply.seen // Envoy may keep the bodies
 		x.finish()
 		return one(responseTrailers()), nil
 	}
@@ -191,6 +193,7 @@ func (x *exchange) responseHeaders(in *extproc.ProcessingRequest, h *extproc.Htt
 	if x.lease == nil {
 		return
 	}
+	x.reply.text = prompt.ReplyTo(x.path, x.lease.Decision().Prompt)
 	x.served(endpoint(in), attempts(in))
 	if d := attribute(in, "response.code_details").GetStringValue(); d != "" && d != "via_upstream" {
 		o := router.Outcome{Stage: router.Canceled, Err: fmt.Errorf("the gateway itself replied: %s", d)}

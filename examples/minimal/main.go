@@ -61,6 +61,12 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	answered := false
 	p, _ := prompt.FromRequest(req.URL.Path, req.Header, body) // not understood: routed and counted all the same
 	err = g.Do(req.Context(), p, func(ctx context.Context, l *router.Lease) (o router.Outcome, err error) {
+		reply := prompt.ReplyTo(req.URL.Path, p)
+		defer func() { // also if the proxy panics, because the reply broke off
+			if end := reply.Outcome(o.Status, nil); answered && end.Err != nil {
+				l.Done(end)
+			}
+		}()
 		proxy := httputil.ReverseProxy{
 			FlushInterval: -1, // each event of a stream at once
 			Rewrite: func(r *httputil.ProxyRequest) {
@@ -68,8 +74,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 				r.Out.Body = io.NopCloser(bytes.NewReader(body))
 			},
 			ModifyResponse: func(resp *http.Response) error {
-				o.Status, o.RetryAfter = resp.StatusCode, prompt.RetryAfter(resp.Header)
-				if o.Retryable() || o.Status < 100 { // not even a status
+				o = reply.Hold(resp)
+				if o.Retryable() && !o.Lacking || o.Status < 100 { // an error, nothing, or not even a status
 					return &router.StatusError{Status: o.Status} // another replica gets it
 				}
 				answered = true

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -37,14 +36,12 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp, failed := t.next.RoundTrip(out)
 		o := router.Outcome{Err: failed}
 		if failed == nil {
-			r := &reply{Closer: resp.Body, in: bufio.NewReader(resp.Body), lease: l}
-			resp.Body = r
-			if _, err := r.in.Peek(1); err != nil && err != io.EOF {
-				o.Err = err // broke off: without a Status, so that it is sent again
-			} else if resp.StatusCode < 100 {
+			r := &reply{lease: l, status: resp.StatusCode, header: resp.Header, text: prompt.ReplyTo(req.URL.Path, p)}
+			if resp.StatusCode < 100 {
 				o.Err = fmt.Errorf("the replica's status is %03d", resp.StatusCode) // net/http would panic
-			} else if o = r.text.Outcome(resp.StatusCode, resp.Header); o.Status < 400 {
+			} else if o = r.text.Hold(resp); o.Err == nil && o.Status < 400 {
 				l.FirstToken()
+				r.ReadCloser, resp.Body = resp.Body, r
 				return resp, nil
 			}
 		}
@@ -60,26 +57,24 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // reply is a reply's body. Its end settles the lease.
 type reply struct {
-	io.Closer
-	in    *bufio.Reader
-	lease *router.Lease
-	text  prompt.Reply // is cached too, and begins the next turn
+	io.ReadCloser
+	lease  *router.Lease
+	status int
+	header http.Header
+	text   prompt.Reply // is cached too, and begins the next turn
 }
 
 func (r *reply) Read(p []byte) (int, error) {
-	n, err := r.in.Read(p)
-	r.text.Write(p[:n])
-	if err == io.EOF {
-		r.lease.Done(r.text.Outcome(http.StatusOK, nil))
-	} else if err != nil {
-		r.lease.Done(router.Outcome{Err: err})
+	n, err := r.ReadCloser.Read(p)
+	if err != nil {
+		r.lease.Done(r.text.Outcome(r.status, r.header))
 	}
 	return n, err
 }
 
 func (r *reply) Close() error {
-	o := r.text.Outcome(http.StatusOK, nil)
+	o := r.text.Outcome(r.status, r.header)
 	o.Stage = router.Canceled
 	r.lease.Done(o) // nothing, if the end was read
-	return r.Closer.Close()
+	return r.ReadCloser.Close()
 }

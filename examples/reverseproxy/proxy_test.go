@@ -236,15 +236,22 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestOwnWords passes a replica's error on: that of a wrong request, and that of
-// the last one of a fleet that is full.
+// TestOwnWords passes a replica's error on: that of a model that neither has, which
+// is asked of both, that of a wrong request, and that of the last one of a fleet that
+// is full.
 func TestOwnWords(t *testing.T) {
 	h := newHost(t, 2, vllmtest.Config{TimeScale: 0.001, Model: "m"}, nil)
 	if status, body, err := h.ask(`{"model":"other","messages":[{"role":"user","content":"x"}]}`); status != 404 ||
 		!strings.Contains(body, "other") || err != nil {
 		t.Error(status, body, err)
 	}
-	if a, b := h.replicas[0].Stats(), h.replicas[1].Stats(); a.Requests+b.Requests != 1 {
+	if a, b := h.replicas[0].Stats(), h.replicas[1].Stats(); a.Requests != 1 || b.Requests != 1 {
+		t.Error("another replica may have had the model", a.Requests, b.Requests)
+	}
+	if status, body, err := h.ask(`{"model":"m","messages":7}`); status != 400 || err != nil {
+		t.Error(status, body, err)
+	}
+	if a, b := h.replicas[0].Stats(), h.replicas[1].Stats(); a.Requests+b.Requests != 3 {
 		t.Error("a wrong request was sent again")
 	}
 	for _, r := range h.replicas {

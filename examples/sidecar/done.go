@@ -64,10 +64,16 @@ func (in *doneRequest) outcome() (router.Outcome, error) {
 	case in.RetryAfterMS < 0 || in.RetryAfterMS > maxRetryAfter:
 		return router.Outcome{}, bad(fmt.Sprintf("retry_after_ms is not within 0 and %d", maxRetryAfter))
 	}
-	var r prompt.Reply
-	io.WriteString(&r, in.Reply)
+	var r *prompt.Reply // nil: the caller may not have sent it
+	if in.Reply != "" {
+		r = &prompt.Reply{Opaque: true}
+		io.WriteString(r, in.Reply)
+	}
 	o := r.Outcome(in.Status, nil)
-	o.Stage, o.RetryAfter = stage, time.Duration(in.RetryAfterMS)*time.Millisecond
+	if stage != 0 {
+		o.Stage = stage
+	}
+	o.RetryAfter = time.Duration(in.RetryAfterMS) * time.Millisecond
 	// The caller's own numbers go before those of the reply.
 	o.PromptTokens = cmp.Or(in.PromptTokens, o.PromptTokens)
 	o.CachedTokens = cmp.Or(in.CachedTokens, o.CachedTokens)
@@ -93,7 +99,7 @@ func (s *Service) done(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Stage == router.FirstToken {
+	if stages[in.Stage] == router.FirstToken {
 		h, err := s.leases.get(in.Lease)
 		if err != nil {
 			return nil, err
