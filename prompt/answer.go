@@ -22,8 +22,8 @@ var (
 // MaxHold is the number of bytes after which [Reply.Begun] is true, whatever they are.
 const MaxHold = 16 << 10
 
-// holdFor is the time after which Hold returns with the next bytes: they may keep the client's connection alive.
-const holdFor = 2 * time.Second
+// HoldFor is the time after which Hold returns with the next bytes: they may be there to keep a connection alive.
+const HoldFor = 2 * time.Second
 
 // Begun reports whether a part of the answer was written to r: a token, a part of a tool call, an end by itself, of a
 // stream; not the events that come before these, as the role, message_start or response.created, and no error. A JSON
@@ -43,6 +43,11 @@ func (r *Reply) Begun() bool {
 	return r.begun
 }
 
+// Pending reports whether neither a part of the answer (Begun) nor an error was seen yet, nor a comment at the
+// beginning of a stream, which is there to keep a connection alive. A host that does not use Hold holds a reply back
+// while it is Pending.
+func (r *Reply) Pending() bool { return !r.Begun() && r.err == nil && !r.page && !r.comment }
+
 // ReplyTo returns a Reply to a request with this path and prompt, Opaque if the path is of no API of this package or
 // the prompt is empty.
 func ReplyTo(path string, p router.Prompt) Reply {
@@ -57,8 +62,7 @@ func ReplyTo(path string, p router.Prompt) Reply {
 //   - One that is over, or an error, has the outcome of [Reply.Outcome].
 //   - One that broke off has an Err and no Status.
 //
-// It returns earlier with what came if that took longer than 2 s, for it may be there to keep a connection alive. Hold
-// replaces resp.Body by one that has all of the reply. r learns from the body as it is read, so the caller does not
+// It returns earlier, with the part that has come, at a comment and if that took longer than HoldFor. Hold replaces resp.Body by one that has all of the reply. r learns from the body as it is read, so the caller does not
 // write to r; if a Read fails, Outcome has its error as Err.
 func (r *Reply) Hold(resp *http.Response) router.Outcome {
 	if resp.StatusCode >= 400 || resp.StatusCode == http.StatusSwitchingProtocols || resp.Body == nil {
@@ -97,12 +101,12 @@ func (b *heldBody) fill() {
 		if n == 0 {
 			continue
 		}
-		if b.sealed || b.reply.Begun() || b.reply.err != nil || b.reply.page {
+		if b.sealed || !b.reply.Pending() {
 			return
 		}
 		if now := time.Now(); first.IsZero() {
 			first = now
-		} else if now.Sub(first) >= holdFor {
+		} else if now.Sub(first) >= HoldFor {
 			return
 		}
 	}
@@ -194,8 +198,8 @@ func (r *Reply) ended(h http.Header) error {
 	return foreign(h, false)
 }
 
-// whole is verdict of a JSON object. One of an API that is not known here passes, but not one that is a message of a
-// proxy and nothing else.
+// whole is verdict of a JSON object. One of an API that is not known here passes, but not one that is a message of
+// a proxy and nothing else.
 func (r *Reply) whole() error {
 	m := &r.members
 	m.scan(r.object(), nil)

@@ -80,9 +80,9 @@ func TestOutcomeWrong(t *testing.T) {
 // TestOutcomeGood has answers that say little.
 func TestOutcomeGood(t *testing.T) {
 	for name, body := range map[string]string{
-		"an empty content":         `{"choices":[{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"stop"}]}`,
-		"no tokens were wanted":    `{"choices":[{"index":0,"text":"","finish_reason":"length"}],"usage":{"prompt_tokens":9,"completion_tokens":0}}`,
-		"calls alone":              `{"choices":[{"index":0,"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}}]}`,
+		"an empty content":         `{"choices":[{"index":0,"message":{"content":""},"finish_reason":"stop"}]}`,
+		"no tokens were wanted":    `{"choices":[{"index":0,"text":"","finish_reason":"length"}],"usage":{"prompt_tokens":9}}`,
+		"calls alone":              `{"choices":[{"index":0,"message":{"tool_calls":[{"function":{"name":"f"}}]}}]}`,
 		"reasoning alone":          `{"choices":[{"index":0,"message":{"content":null,"reasoning_content":"hm"}}]}`,
 		"several choices":          `{"choices":[{"index":0,"message":{"content":""}},{"index":1,"message":{"content":""}}]}`,
 		"an empty message":         `{"type":"message","content":[],"stop_reason":"end_turn"}`,
@@ -103,20 +103,25 @@ func TestOutcomeGood(t *testing.T) {
 		"an event of its own":      "data: Hello\n\n",
 		"cut by the bound":         `{"choices":[{"index":0,"message":{"content":"` + strings.Repeat("x", 2<<20) + `"}}]}`,
 		"stream: stop at once":     events(roleChunk, stopChunk, usageChunk, `[DONE]`),
-		"stream: calls":            events(roleChunk, `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":""}}]}}]}`, `[DONE]`),
-		"stream: thinking":         events(roleChunk, `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}`, `[DONE]`),
-		"stream: the second only":  events(roleChunk, `{"choices":[{"index":1,"delta":{"content":"x"}}]}`, `[DONE]`),
-		"stream: completion":       events(`{"choices":[{"index":0,"text":"","finish_reason":"length"}]}`, `[DONE]`),
-		"stream: ids":              events(`{"choices":[{"index":0,"text":"","token_ids":[7],"finish_reason":null}]}`, `[DONE]`),
-		"stream: of an escape":     events(`{"choices":[{"index":0,"delta":{"content":"\n"}}]}`, `[DONE]`),
-		"stream: an empty message": events(`{"type":"message_start","message":{}}`, `{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`, `{"type":"message_stop"}`),
-		"stream: a tool":           events(`{"type":"message_start","message":{}}`, `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"1","name":"f","input":{}}}`),
-		"stream: response":         events(`{"type":"response.created","response":{}}`, `{"type":"response.completed","response":{"output":[]}}`),
-		"stream: response's call":  events(`{"type":"response.created","response":{}}`, `{"type":"response.output_item.added","item":{"type":"function_call","name":"f"}}`),
-		"stream: llama.cpp's":      events(`{"index":0,"content":"","stop":true}`),
-		"stream: SGLang's":         events(`{"text":"","meta_info":{}}`, `[DONE]`),
-		"stream: a last event":     strings.TrimSuffix(events(tokenChunk), "\n"),
-		"stream: a huge event":     "data: {\"x\":\"" + strings.Repeat("x", 2<<20) + "\"}\n\n",
+		"stream: calls": events(roleChunk,
+			`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":""}}]}}]}`, `[DONE]`),
+		"stream: thinking":        events(roleChunk, `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}`, `[DONE]`),
+		"stream: the second only": events(roleChunk, `{"choices":[{"index":1,"delta":{"content":"x"}}]}`, `[DONE]`),
+		"stream: completion":      events(`{"choices":[{"index":0,"text":"","finish_reason":"length"}]}`, `[DONE]`),
+		"stream: ids":             events(`{"choices":[{"index":0,"text":"","token_ids":[7],"finish_reason":null}]}`, `[DONE]`),
+		"stream: of an escape":    events(`{"choices":[{"index":0,"delta":{"content":"\n"}}]}`, `[DONE]`),
+		"stream: an empty message": events(`{"type":"message_start","message":{}}`,
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`, `{"type":"message_stop"}`),
+		"stream: a tool": events(`{"type":"message_start","message":{}}`,
+			`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"1","name":"f","input":{}}}`),
+		"stream: response": events(`{"type":"response.created","response":{}}`,
+			`{"type":"response.completed","response":{"output":[]}}`),
+		"stream: response's call": events(`{"type":"response.created","response":{}}`,
+			`{"type":"response.output_item.added","item":{"type":"function_call","name":"f"}}`),
+		"stream: llama.cpp's":  events(`{"index":0,"content":"","stop":true}`),
+		"stream: SGLang's":     events(`{"text":"","meta_info":{}}`, `[DONE]`),
+		"stream: a last event": strings.TrimSuffix(events(tokenChunk), "\n"),
+		"stream: a huge event": "data: {\"x\":\"" + strings.Repeat("x", 2<<20) + "\"}\n\n",
 	} {
 		for _, step := range []int{1 << 10, 1 << 22} {
 			var r prompt.Reply
@@ -155,7 +160,8 @@ func TestOutcomeBrokenOff(t *testing.T) {
 		write(&r, events(roleChunk, first, `{"error":{"message":"no","code":500}}`), 7)
 		o := r.Outcome(200, nil)
 		var e *prompt.ReplyError
-		if !errors.As(o.Err, &e) || !e.Begun || !o.SawToken() || o.Retryable() || !o.Blames() || o.Settled().Stage != router.Failed {
+		if !errors.As(o.Err, &e) || !e.Begun || !o.SawToken() || o.Retryable() || !o.Blames() ||
+			o.Settled().Stage != router.Failed {
 			t.Errorf("%+v", o)
 		}
 	}
@@ -208,6 +214,7 @@ func TestHold(t *testing.T) {
 		{"a reply in one piece", `{"choices":[{"index":0,"message":{"content":"x"}}]}`, "", io.EOF, false},
 		{"an error in one piece", `{"error":{"code":500}}`, "", io.EOF, true},
 		{"a page", "<", "html></html>", io.EOF, true},
+		{"a comment", ":", " hi\n\n", io.EOF, false},
 		{"a text", "H", "ello", io.EOF, false},
 	} {
 		body := io.MultiReader(strings.NewReader(c.held+c.rest), iotest.ErrReader(c.end))
@@ -220,7 +227,8 @@ func TestHold(t *testing.T) {
 		if left, _ := io.ReadAll(body); len(left) != len(c.rest) {
 			t.Errorf("%s: %q was not read", c.name, left)
 		}
-		if got, err := io.ReadAll(resp.Body); string(got) != c.held || (err == nil) != (c.end == io.EOF || c.rest != "") {
+		if got, err := io.ReadAll(resp.Body); string(got) != c.held ||
+			(err == nil) != (c.end == io.EOF || c.rest != "") {
 			t.Errorf("%s: %q, %v", c.name, got, err)
 		}
 	}
@@ -243,7 +251,8 @@ func TestHold(t *testing.T) {
 		t.Errorf("broken off: %+v", o)
 	}
 	r = prompt.Reply{}
-	resp = &http.Response{StatusCode: 200, Header: http.Header{"Content-Encoding": {"br"}}, Body: io.NopCloser(strings.NewReader("<x>"))}
+	resp = &http.Response{StatusCode: 200, Header: http.Header{"Content-Encoding": {"br"}},
+		Body: io.NopCloser(strings.NewReader("<x>"))}
 	if o := r.Hold(resp); o.Err != nil || o.Status != 200 {
 		t.Errorf("compressed: %+v", o)
 	}
@@ -251,7 +260,7 @@ func TestHold(t *testing.T) {
 		r, w := io.Pipe()
 		go func() {
 			for range 10 {
-				io.WriteString(w, ": still here\n\n")
+				io.WriteString(w, events(`{"type":"ping"}`))
 				time.Sleep(15 * time.Second)
 			}
 			w.Close()

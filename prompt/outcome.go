@@ -33,8 +33,8 @@ func RetryAfter(h http.Header) time.Duration {
 
 // Outcome returns the outcome of a request by its reply, when that is over: the status, the time that the header asks
 // to wait, and the text and the engine's own counts as far as the reply was written to r. The caller adds Err if the
-// reply broke off, unless Hold read it, and a Stage that is not to be derived. A nil r stands for a reply of which nothing was collected; a
-// nil h has no headers. A reply with a Content-Encoding is not read.
+// reply broke off, unless Hold read it, and a Stage that is not to be derived. A nil r stands for a reply of which
+// nothing was collected; a nil h has no headers. A reply with a Content-Encoding is not read.
 //
 // Under a status of 200 to 299, but not 204 and 205, the reply itself decides:
 //

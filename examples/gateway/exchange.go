@@ -45,7 +45,8 @@ func (x *exchange) edit(t router.Target) edit {
 	return rename(x.names, name)
 }
 
-// attempt is one request to a target. The first bytes of the reply are in buf.read[:n].
+// attempt is one request to a target. The first bytes of the reply, which meter has seen if it is not nil, are in
+// buf.read[:n].
 type attempt struct {
 	cancel context.CancelCauseFunc
 	ctx    context.Context
@@ -53,7 +54,8 @@ type attempt struct {
 	resp   *http.Response
 	buf    *buffer
 	n      int
-	end    error // of the first Read
+	end    error // of the last Read
+	meter  *meter
 }
 
 // buffer is the scratch of passing a reply on.
@@ -64,7 +66,7 @@ type buffer struct {
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
 // run asks one target after the other until one begins to reply, and passes that
-// reply on. Nothing is sent again once a byte of a reply has come.
+// reply on. Nothing is sent again once the first token of a reply has come.
 func (x *exchange) run() {
 	// A panic below, or a return that forgot, must not leave the request counted.
 	defer func() { x.lease.Done(router.Outcome{Stage: router.Canceled}) }()
@@ -93,8 +95,8 @@ func (x *exchange) run() {
 // without a Stage is a reply to be passed on.
 func again(o router.Outcome) bool { return o.Stage != 0 }
 
-// ask sends the request to the lease's target and waits for the first byte of
-// the reply's body. The Outcome has a Stage if there is no reply to pass on,
+// ask sends the request to the lease's target and waits for the first token of
+// the reply, or its first byte if it is not one to a prompt. The Outcome has a Stage if there is no reply to pass on,
 // or one that another target may better; in the latter case a.resp is set.
 func (x *exchange) ask() (*attempt, router.Outcome) {
 	a := &attempt{}
@@ -128,23 +130,57 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 	}
 	a.resp = resp
 	a.timer.Reset(x.h.cfg.IdleTimeout)
-	if o := (router.Outcome{Stage: router.Failed, Status: resp.StatusCode}); o.Retryable() {
-		o.RetryAfter = prompt.RetryAfter(resp.Header)
-		return a, o
+	if resp.StatusCode >= 400 || resp.StatusCode < 100 {
+		none := prompt.ReplyTo(x.r.URL.Path, x.lease.Decision().Prompt)
+		if o := none.Outcome(resp.StatusCode, resp.Header); o.Retryable() {
+			o.Stage = router.Failed
+			return a, o
+		}
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols { // nobody asked for it
 		a.closeBody()
 		return a, a.failed(errors.New("the target switched protocols"))
 	}
 	a.buf = buffers.Get().(*buffer)
-	for a.n == 0 && a.end == nil {
-		a.n, a.end = resp.Body.Read(a.buf.read[:])
+	a.meter = newMeter(resp, x.lease.Decision().Prompt)
+	return a, x.hold(a)
+}
+
+// hold reads the reply until it has begun, is over, or is an error. Only then the Outcome has a Stage.
+func (x *exchange) hold(a *attempt) router.Outcome {
+	r := a.meter.reply
+	if r != nil {
+		r.Opaque = prompt.APIOf(x.r.URL.Path) == ""
 	}
-	if a.n == 0 && a.end != io.EOF {
+	var first time.Time
+	for a.end == nil && a.n < len(a.buf.read) {
+		n, err := a.resp.Body.Read(a.buf.read[a.n:])
+		a.meter.observe(a.buf.read[a.n : a.n+n])
+		a.n, a.end = a.n+n, err
+		if n == 0 {
+			continue
+		}
+		if r == nil || !r.Pending() {
+			break
+		}
+		if now := time.Now(); first.IsZero() {
+			first = now
+		} else if now.Sub(first) >= prompt.HoldFor {
+			break
+		}
+		a.timer.Reset(x.h.cfg.IdleTimeout)
+	}
+	begun := a.n > 0 && (r == nil || r.Begun())
+	if a.end != nil && a.end != io.EOF && !begun {
 		a.closeBody()
-		return a, a.failed(a.end)
+		return a.failed(a.end)
 	}
-	return a, router.Outcome{}
+	if r != nil && !begun && (a.end == io.EOF || !r.Pending()) {
+		if o := r.Outcome(a.resp.StatusCode, a.resp.Header); o.Err != nil && o.Retryable() {
+			return o
+		}
+	}
+	return router.Outcome{}
 }
 
 // failed returns the outcome of an attempt that got no reply because of err.

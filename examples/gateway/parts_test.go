@@ -93,7 +93,7 @@ func TestMeter(t *testing.T) {
 		`data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}` +
 		"\n\ndata: [DONE]\n\n"
 	first := strings.Index(stream, "\ndata:") + len("\ndata:")
-	want := router.Outcome{PromptTokens: 7, CachedTokens: 5, OutputTokens: 3}
+	want := router.Outcome{PromptTokens: 7, CachedTokens: 5, OutputTokens: 3, CachedReported: true}
 	var text string
 	for cut := range len(stream) {
 		m := newMeter(&http.Response{StatusCode: 200,
@@ -106,7 +106,7 @@ func TestMeter(t *testing.T) {
 		m.observe([]byte(stream[:cut]))
 		m.observe([]byte(stream[cut:]))
 		var o router.Outcome
-		m.report(&o)
+		m.report(&o, nil)
 		if cut == 0 {
 			text = o.Reply
 		}
@@ -135,7 +135,7 @@ func FuzzMeter(f *testing.F) {
 			rest = rest[n:]
 		}
 		var o router.Outcome
-		m.report(&o)
+		m.report(&o, nil)
 		if o.PromptTokens < 0 || o.CachedTokens < 0 || o.OutputTokens < 0 || len(o.Reply) > prompt.DefaultReply {
 			t.Errorf("%+v", o)
 		}

@@ -23,16 +23,23 @@ func (x *exchange) reply(a *attempt) {
 		a.buf = buffers.Get().(*buffer)
 	}
 	d := x.lease.Decision()
-	m := newMeter(a.resp, d.Prompt)
+	m := a.meter
+	if m == nil {
+		m = newMeter(a.resp, d.Prompt)
+	}
 	if m.reply != nil {
 		m.ids = x.tokens.reader()
 		defer x.tokens.release()
+		if m.ids != nil {
+			m.ids.Write(a.buf.read[:a.n])
+		}
 	}
 	o := x.copy(a, m)
-	m.report(&o)
+	broke := o.Err != nil
+	m.report(&o, a.resp.Header)
 	x.tokens.learn(m.ids, d, &o)
 	x.lease.Done(o)
-	if o.Err != nil {
+	if broke {
 		// The client gets the part that came, and then its connection is cut, so that a
 		// reply that broke off does not look complete.
 		_ = x.client.flush()
@@ -44,7 +51,8 @@ func (x *exchange) reply(a *attempt) {
 func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 	status := a.resp.StatusCode
 	flush := a.resp.ContentLength < 0 || m.sse
-	for {
+	seen := a.meter != nil
+	for ; ; seen = false {
 		a.timer.Stop()
 		if a.n > 0 {
 			chunk := a.buf.read[:a.n]
@@ -58,7 +66,9 @@ func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 			if err != nil { // the client's doing, not the target's
 				return router.Outcome{Stage: router.Canceled, Status: status, Err: err}
 			}
-			m.observe(chunk)
+			if !seen {
+				m.observe(chunk)
+			}
 		}
 		if a.end == io.EOF {
 			return router.Outcome{Status: status}
@@ -146,11 +156,15 @@ func (m *meter) observe(chunk []byte) {
 	}
 }
 
-// report adds the learned data to o.
-func (m *meter) report(o *router.Outcome) {
+// report puts into o what was learned of a reply with these headers.
+func (m *meter) report(o *router.Outcome, h http.Header) {
 	if m.reply == nil {
 		return
 	}
-	l := m.reply.Outcome(o.Status, nil)
-	o.Reply, o.PromptTokens, o.CachedTokens, o.OutputTokens = l.Reply, l.PromptTokens, l.CachedTokens, l.OutputTokens
+	l := m.reply.Outcome(o.Status, h)
+	if o.Err != nil || o.Stage != 0 {
+		l.Stage, l.Status, l.Err = o.Stage, o.Status, o.Err
+	}
+	l.RetryAfter, l.Lacking = o.RetryAfter, o.Lacking
+	*o = l
 }
