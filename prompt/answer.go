@@ -46,7 +46,10 @@ func (r *Reply) Begun() bool {
 // Pending reports whether neither a part of the answer (Begun) nor an error was seen yet, nor a comment at the
 // beginning of a stream, which is there to keep a connection alive. A host that does not use Hold holds a reply back
 // while it is Pending.
-func (r *Reply) Pending() bool { return !r.Begun() && r.err == nil && !r.page && !r.comment }
+func (r *Reply) Pending() bool { return !r.Begun() && !r.Wrong() && !r.comment }
+
+// Wrong reports whether r was seen to be no answer: it is an error, or the page of a site.
+func (r *Reply) Wrong() bool { return r.err != nil || r.page && !r.Opaque }
 
 // ReplyTo returns a Reply to a request with this path and prompt, Opaque if the path is of no API of this package or
 // the prompt is empty.
@@ -75,7 +78,7 @@ func (r *Reply) Hold(resp *http.Response) router.Outcome {
 	case len(b.held) > 0 && (b.sealed || r.Begun()):
 	case b.err != nil && b.err != io.EOF:
 		return router.Outcome{Err: b.err}
-	case b.err == io.EOF || r.err != nil || r.page:
+	case b.err == io.EOF || r.Wrong():
 		return r.Outcome(resp.StatusCode, resp.Header)
 	}
 	return router.Outcome{Status: resp.StatusCode}

@@ -175,7 +175,7 @@ func (x *exchange) hold(a *attempt) router.Outcome {
 		a.closeBody()
 		return a.failed(a.end)
 	}
-	if r != nil && !begun && (a.end == io.EOF || !r.Pending()) {
+	if r != nil && !begun && (a.end == io.EOF || r.Wrong()) {
 		if o := r.Outcome(a.resp.StatusCode, a.resp.Header); o.Err != nil && o.Retryable() {
 			return o
 		}

@@ -18,7 +18,7 @@ import (
 // TestAnnouncedBodies: connections that announce bodies and do not send them leave all
 // other requests served, however much they announce and however many they are.
 func TestAnnouncedBodies(t *testing.T) {
-	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	for name, c := range map[string]struct {
 		cfg    Config
 		length int

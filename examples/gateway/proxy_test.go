@@ -287,9 +287,10 @@ func TestLearn(t *testing.T) {
 			got.Reply = ""
 			want := router.Outcome{
 				Stage: router.Finished, Status: 200,
-				PromptTokens: int(after.PromptTokens - before.PromptTokens),
-				CachedTokens: int(after.CachedTokens - before.CachedTokens),
-				OutputTokens: int(after.OutputTokens - before.OutputTokens),
+				PromptTokens:   int(after.PromptTokens - before.PromptTokens),
+				CachedTokens:   int(after.CachedTokens - before.CachedTokens),
+				OutputTokens:   int(after.OutputTokens - before.OutputTokens),
+				CachedReported: true,
 			}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("%s%s (-want +got):\n%s", path, tail, d)

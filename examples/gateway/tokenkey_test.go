@@ -32,7 +32,7 @@ func newKeyed(t *testing.T) *keyed {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"choices":[]}`)
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"content":"x"}}]}`)
 	})
 	return k
 }
