@@ -2,6 +2,7 @@ package prompt_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -273,4 +274,19 @@ func TestHold(t *testing.T) {
 		}
 		io.Copy(io.Discard, r)
 	})
+}
+
+// A host holds a reply back until its first token, and sends the request elsewhere if an error comes in its place.
+func ExampleReplyTo() {
+	body := `{"messages":[{"role":"user","content":"Hi"}]}`
+	p, _ := prompt.FromChat([]byte(body))
+	resp := &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(
+		`data: {"error":{"message":"out of memory","code":500}}` + "\n\n"))}
+	r := prompt.ReplyTo("/v1/chat/completions", p)
+	o := r.Hold(resp)
+	fmt.Println(o.Stage, o.Status, o.Err)
+	fmt.Println(o.Retryable(), o.Blames())
+	// Output:
+	// failed 200 prompt: the reply is an error of status 500
+	// true true
 }
