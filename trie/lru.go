@@ -8,6 +8,7 @@ import (
 // prompt is one recorded (text, target) pair. It stands in two lists, that of its
 // target and that of all.
 type prompt struct {
+	seq   uint64 // of its last insert
 	node  uint32 // the node at which its text ends
 	size  uint32 // of its text
 	count uint32 // inserts that were not taken back
@@ -53,6 +54,8 @@ func allLinks(pr *prompt) *links { return &pr.all }
 func ownLinks(pr *prompt) *links { return &pr.own }
 
 func (t *Trie) enlist(p uint32) {
+	t.seq++
+	t.prompts.at(p).seq = t.seq
 	t.push(&t.all, p, allLinks)
 	t.push(&t.slots[t.prompts.at(p).slot].list, p, ownLinks)
 }
@@ -109,6 +112,7 @@ func (t *Trie) trim(s uint16) {
 	for t.slots[s].nodes > t.cfg.MaxNodes {
 		t.evictOldest(&t.slots[s].list)
 	}
+	t.keepLimit(s)
 }
 
 func (t *Trie) evictOldest(l *list) {
@@ -171,6 +175,7 @@ func (t *Trie) slotOf(id string) (uint16, bool) {
 	}
 	t.ids[id] = s
 	t.slots[s].id = id
+	t.slots[s].limit = 0
 	t.gen++
 	return s, true
 }

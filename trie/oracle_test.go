@@ -185,7 +185,7 @@ func (t *Trie) verify(tb testing.TB) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	nodes, bytes, ends, several := 0, 0, 0, 0
-	perSlot := make([]int, len(t.slots))
+	perSlot, bytesOf := make([]int, len(t.slots)), make([]int, len(t.slots))
 	live := make([]uint32, len(t.text.segs))
 	var walk func(n uint32, depth int) (below int)
 	walk = func(n uint32, depth int) (below int) {
@@ -212,6 +212,7 @@ func (t *Trie) verify(tb testing.TB) {
 			}
 			for _, s := range held {
 				perSlot[s]++
+				bytesOf[s] += int(nd.size)
 				if t.ends[endKey(n, s)] == 0 && !t.kidHolds(nd, s) {
 					tb.Fatalf("node %d is held by slot %d for nothing", n, s)
 				}
@@ -255,8 +256,8 @@ func (t *Trie) verify(tb testing.TB) {
 			t.nodes.used-len(t.roots), t.bytes, t.prompts.used, len(t.kids))
 	}
 	for s, n := range perSlot {
-		if t.slots[s].nodes != n {
-			tb.Fatalf("slot %d: %d nodes, counted %d", s, n, t.slots[s].nodes)
+		if t.slots[s].nodes != n || t.slots[s].bytes != bytesOf[s] {
+			tb.Fatalf("slot %d: %d nodes and %d bytes, counted %d and %d", s, n, bytesOf[s], t.slots[s].nodes, t.slots[s].bytes)
 		}
 	}
 	used := 0
@@ -413,7 +414,7 @@ func TestHeaderSize(t *testing.T) {
 	if got := unsafe.Sizeof(node{}); got > 64 {
 		t.Errorf("a node takes %d bytes; it should fit a cache line", got)
 	}
-	if got := unsafe.Sizeof(prompt{}); got > 32 {
-		t.Errorf("a prompt takes %d bytes, more than 32", got)
+	if got := unsafe.Sizeof(prompt{}); got > 40 {
+		t.Errorf("a prompt takes %d bytes, more than 40", got)
 	}
 }

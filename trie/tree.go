@@ -63,8 +63,9 @@ func (t *Trie) find(root uint32, text string) uint32 {
 	return n
 }
 
-// put makes slot s a holder of all of text and returns the node at its end.
-func (t *Trie) put(root uint32, text string, s uint16) uint32 {
+// put makes slot s a holder of all of text and returns the node at its end, how much of the text s had before, and the
+// node at the end of that.
+func (t *Trie) put(root uint32, text string, s uint16) (n uint32, had int, hadAt uint32) {
 	n, depth, nodes := root, 0, 0
 	for depth < len(text) {
 		rest := text[depth:]
@@ -79,6 +80,9 @@ func (t *Trie) put(root uint32, text string, s uint16) uint32 {
 		if !t.holds(nd, s) {
 			t.hold(nd, s)
 			t.slots[s].nodes++
+			t.slots[s].bytes += int(nd.size)
+		} else {
+			had, hadAt = depth+int(nd.size), c
 		}
 		depth += int(nd.size)
 		n = c
@@ -87,7 +91,7 @@ func (t *Trie) put(root uint32, text string, s uint16) uint32 {
 	if nodes > maxPath {
 		t.long.Store(n)
 	}
-	return n
+	return n, had, hadAt
 }
 
 // grow adds a child with a copy of run to parent, held by nobody yet.
@@ -236,6 +240,7 @@ func (t *Trie) let(n uint32, s uint16, depth int) {
 		if !stays {
 			t.unhold(nd, s)
 			t.slots[s].nodes--
+			t.slots[s].bytes -= int(nd.size)
 		}
 		parent, above := nd.parent, depth-int(nd.size)
 		switch {

@@ -68,6 +68,7 @@ type Trie struct {
 	all    list     // every prompt, the least recently inserted first
 	bytes  int
 	evict  int
+	seq    uint64 // of the last insert of a prompt
 
 	gen     uint64 // of ids
 	scratch []uint16
@@ -80,6 +81,8 @@ type Trie struct {
 type slot struct {
 	id      string
 	nodes   int // that it holds
+	bytes   int // of their text
+	limit   int // of bytes; 0: none
 	prompts int
 	list    list // its prompts, the least recently inserted first
 }
@@ -160,11 +163,17 @@ func (t *Trie) Insert(scope, text, id string) {
 	scope = scopekey.Of(scope)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, ok := t.slotOf(id)
-	if !ok {
-		return
+	if s, ok := t.slotOf(id); ok {
+		t.insert(scope, text, s, nil)
 	}
-	n := t.put(t.rootOf(scope), text, s)
+}
+
+// insert is Insert of a text of a size that is allowed, under mu. It sets past if that is not nil.
+func (t *Trie) insert(scope, text string, s uint16, past *Past) {
+	n, had, hadAt := t.put(t.rootOf(scope), text, s)
+	if past != nil {
+		*past = Past{Held: had, Last: t.lastInsert(hadAt, s), Now: t.seq + 1}
+	}
 	if p := t.ends[endKey(n, s)]; p != 0 {
 		pr := t.prompts.at(p)
 		if pr.count < math.MaxUint32 {
