@@ -129,7 +129,7 @@ func (f *fleet) finished(s *seq) {
 	i := int(s.req)
 	r, t := &f.reqs[i], &f.cfg.Workload.Requests[i]
 	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: s.prompt, CachedTokens: s.cached,
-		OutputTokens: s.made}
+		CachedReported: true, OutputTokens: s.made}
 	if !f.cfg.Policy.NoText {
 		o.Reply = t.KnownReply()
 	}

@@ -21,7 +21,8 @@ type ledger struct {
 // count is how many equal requests are under way.
 type count struct {
 	id             string
-	waiting, token int // without a first token yet, and with one
+	waiting, token int    // without a first token yet, and with one
+	past           belief // of the last that was sent
 }
 
 // hashSeed makes equal hashes a matter of chance, whatever clients send.
@@ -36,6 +37,14 @@ func (l *ledger) at(h uint64) *count {
 		return c
 	}
 	return l.older[h]
+}
+
+// past returns the belief of the last request with hash h, which is the zero one if several are under way.
+func (l *ledger) past(h uint64) belief {
+	if c := l.at(h); c != nil && c.waiting+c.token == 1 {
+		return c.past
+	}
+	return belief{}
 }
 
 // record takes note of stage s. It reports whether s ended a request that was sent, and whether that one had seen its

@@ -24,6 +24,8 @@ type Cache struct {
 	byHand  ledger
 	forgets forgetlog.Log
 
+	learned learned
+
 	offered atomic.Pointer[[]string] // the IDs that Prepare matches
 	recent  recent
 }
@@ -170,6 +172,7 @@ type Memo struct {
 	router.Progress
 	key  Key
 	mark uint64 // Cache.forgets when it was sent
+	past belief
 }
 
 // NewMemo returns a memo for a prompt with key k.
@@ -191,9 +194,11 @@ func (c *Cache) Record(d *router.Decision, m *Memo, o *router.Outcome) router.St
 	switch {
 	case stage == router.Sent:
 		m.mark = c.forgets.Mark()
-		c.insert(&m.key, d.Target.ID)
+		m.past = c.insert(&m.key, d.Target.ID)
+	case stage == router.FirstToken:
+		c.learned.computed(m.past)
 	case stage.Final() && !c.forgets.Forgotten(d.Target.ID, m.mark):
-		c.settle(&m.key, d.Target.ID, m.TakenBack(), o)
+		c.settle(&m.key, d.Target.ID, m.TakenBack(), m.SawToken(), m.past, o)
 	}
 	return stage
 }
@@ -206,22 +211,31 @@ func (c *Cache) recordByHand(d *router.Decision, o *router.Outcome) {
 	h := hash(&k, d.Target.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	past := c.byHand.past(h)
 	ended, token := c.byHand.record(h, d.Target.ID, o.Stage)
 	switch {
 	case o.Stage == router.Sent:
-		c.insert(&k, d.Target.ID)
+		c.byHand.at(h).past = c.insert(&k, d.Target.ID)
+	case o.Stage == router.FirstToken:
+		c.learned.computed(past)
 	case ended:
-		c.settle(&k, d.Target.ID, o.Stage == router.Failed && !token && !o.SawToken(), o)
+		token = token || o.SawToken()
+		c.settle(&k, d.Target.ID, o.Stage == router.Failed && !token, token, past, o)
 	}
 }
 
-func (c *Cache) insert(k *Key, id string) {
-	c.trie.Insert(k.scope, k.text, id)
+func (c *Cache) insert(k *Key, id string) belief {
+	past := c.learned.sent(c.trie.InsertPast(k.scope, k.text, id))
 	c.recent.add(k, id)
+	return past
 }
 
 // settle learns from the end of a request that was recorded as sent.
-func (c *Cache) settle(k *Key, id string, takenBack bool, o *router.Outcome) {
+func (c *Cache) settle(k *Key, id string, takenBack, token bool, past belief, o *router.Outcome) {
+	if token || o.Stage == router.Finished {
+		c.learned.computed(past)
+		c.correct(k, id, past, o)
+	}
 	switch {
 	case takenBack:
 		c.trie.Remove(k.scope, k.text, id)
@@ -238,6 +252,7 @@ func (c *Cache) Forget(id string) {
 	c.forgets.Forget(id)
 	c.byHand.forget(id)
 	c.trie.Forget(id)
+	c.learned.forget(id)
 	c.recent.lose()
 	c.offered.Store(nil) // it may be gone
 }

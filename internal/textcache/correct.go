@@ -1,0 +1,207 @@
+package textcache
+
+import (
+	"math"
+	"strings"
+	"sync"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/trie"
+)
+
+// Reported cached tokens correct what is believed of a target by these rules.
+//
+// A report denies the belief if the target computed most of a part that it had been sent, and had computed, before.
+// Engines evict the least recently used blocks, so all prompts that were last sent there before that part are gone too,
+// and the text of those that were sent since bounds the target's capacity from above. The record of the target is cut
+// to it, and a little further, because the evicted part lies somewhere beyond the capacity. A report that
+// confirms an old part lets a record at its bound grow again.
+const (
+	// leastTokens is how much a report must differ from the belief: several blocks of the usual sizes (16 to 64), or a
+	// chat template and the end of a turn.
+	leastTokens = 128
+	// A report denies if it has less than 1/denied of the belief. A reply that the next turn renders otherwise, and a
+	// part of which only the end was evicted, stay above it.
+	denied = 2
+	// A report confirms if the share that it lacks is at most 1/confirmed.
+	confirmed = 4
+	// After a denial the limit is an eighth less than the bound that it proves; after a second one without a confirmation
+	// between them, or before the first confirmation, a quarter; then half. A confirmation adds 1/grow.
+	shrink, grow = 8, 8
+	// One denial takes back at most half of the record.
+	mostLost = 2
+	// alwaysNothing is how many reports from the first denial on, none of them above 0, show that the 0 of these
+	// engines says nothing.
+	alwaysNothing = 64
+	// maxWaiting bounds the prompts that are remembered as not computed yet: between one and two times as many.
+	maxWaiting = 4096
+	// maxTargets bounds the targets with remembered denials and confirmations.
+	maxTargets = 4096
+)
+
+// belief has what was recorded of a prompt at its target when it was sent there.
+type belief struct {
+	trie.Past
+	young bool // it was not computed there yet
+}
+
+// learned has what was learned about reports. The zero learned is empty.
+type learned struct {
+	mu            sync.Mutex
+	waiting, late map[uint64]struct{} // inserts of prompts that are not computed yet; late is dropped when waiting is full
+	last          map[string]denial   // of each target; the zero denial after a confirmation alone
+	some          bool                // a report was above 0
+	nothing       int                 // reports before that, from the first denial on
+}
+
+// denial is the last one of a target that counted.
+type denial struct {
+	at   uint64 // the insert before which its target's requests add nothing to it
+	left int    // bytes of the record that stay
+	row  int    // such denials since the last confirmation
+}
+
+// sent notes that a prompt is under way.
+func (l *learned) sent(p trie.Past) belief {
+	b := belief{Past: p}
+	if p.Now == 0 {
+		return b
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, now := l.waiting[p.Last]
+	_, before := l.late[p.Last]
+	b.young = now || before
+	if l.waiting == nil || len(l.waiting) >= maxWaiting {
+		l.late, l.waiting = l.waiting, make(map[uint64]struct{})
+	}
+	l.waiting[p.Now] = struct{}{}
+	return b
+}
+
+// computed notes that the target has computed the prompt. One that ends otherwise stays
+// noted as not computed.
+func (l *learned) computed(b belief) {
+	if b.Now == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiting, b.Now)
+	delete(l.late, b.Now)
+}
+
+func (l *learned) forget(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.last, id)
+}
+
+// correct holds the belief about a prompt with key k against the report of its target.
+func (c *Cache) correct(k *Key, id string, past belief, o *router.Outcome) {
+	if !o.CachedReported && o.CachedTokens <= 0 || k.Size() == 0 || past.Now == 0 {
+		return
+	}
+	// A token stands for four bytes or more: media take many tokens and little of the text, so that a mean below that
+	// says nothing about the beginning.
+	perToken := 4.0
+	if o.PromptTokens > 0 {
+		perToken = max(perToken, float64(k.Size())/float64(o.PromptTokens))
+	}
+	held, least := float64(past.Held), leastTokens*perToken
+	reported := min(perToken*float64(max(o.CachedTokens, 0)), float64(k.Size()))
+	more := o.PromptTokens > 0 &&
+		float64(k.Size())*float64(o.CachedTokens)/float64(o.PromptTokens)-held >= least
+	l := &c.learned
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.some = l.some || o.CachedTokens > 0
+	if !l.some && l.nothing > 0 && float64(k.Size()) >= least && c.meaningless() {
+		return
+	}
+	switch {
+	case more:
+		c.enlarge(id)
+	case past.young || past.Last == 0 || held < least:
+	case held-reported >= least && denied*reported < held:
+		c.deny(id, past, past.Held == k.Size())
+	case confirmed*(held-reported) <= held:
+		l.confirm(id)
+		if u := c.trie.Usage(id); past.Last <= u.Oldest+(u.Newest-u.Oldest)/2 {
+			c.enlarge(id)
+		}
+	}
+}
+
+// meaningless counts a report of 0, and reports whether it has no meaning. Then the limits go, which all rest on such
+// ones. It is called under learned.mu.
+func (c *Cache) meaningless() bool {
+	l := &c.learned
+	if l.nothing < alwaysNothing {
+		l.nothing++
+		return false
+	}
+	for id := range l.last {
+		c.trie.Limit(id, 0)
+	}
+	clear(l.last)
+	return true
+}
+
+// deny takes back what was sent to the target before the denied part, under learned.mu.
+func (c *Cache) deny(id string, past belief, whole bool) {
+	l := &c.learned
+	l.nothing = max(l.nothing, 1)
+	defer c.recent.lose()
+	before := c.trie.Usage(id)
+	if before.Oldest > past.Last && !whole {
+		return // it was dropped since
+	}
+	if d, ok := l.last[id]; ok && past.Now <= d.at {
+		// It was sent before the last denial came: both say the same about the capacity.
+		c.trie.Expire(id, past.Last, d.left)
+		if u := c.trie.Usage(id); u.Limit > 0 {
+			c.trie.Limit(id, min(u.Limit, max(u.Bytes, d.left)))
+		}
+		return
+	}
+	left := before.Bytes / mostLost
+	c.trie.Expire(id, past.Last, left)
+	u := c.trie.Usage(id)
+	d, ok := l.last[id]
+	if !ok {
+		d.row = 1 // nothing was ever confirmed
+	}
+	limit := max(u.Bytes-u.Bytes/max(shrink>>d.row, 2), left, 1)
+	if u.Limit > 0 {
+		limit = min(limit, u.Limit)
+	}
+	c.trie.Limit(id, limit)
+	l.put(id, denial{at: u.Newest, left: left, row: d.row + 1})
+}
+
+// confirm ends a row of denials.
+func (l *learned) confirm(id string) {
+	if d, ok := l.last[id]; !ok || d.row > 0 {
+		d.row = 0
+		l.put(id, d)
+	}
+}
+
+func (l *learned) put(id string, d denial) {
+	if _, ok := l.last[id]; ok {
+		l.last[id] = d
+		return
+	}
+	if l.last == nil || len(l.last) >= maxTargets {
+		l.last = make(map[string]denial)
+	}
+	l.last[strings.Clone(id)] = d
+}
+
+// enlarge lets the record of a target grow that is near its limit.
+func (c *Cache) enlarge(id string) {
+	if u := c.trie.Usage(id); u.Limit > 0 && u.Bytes >= u.Limit-u.Limit/grow && u.Limit < math.MaxInt/2 {
+		c.trie.Limit(id, u.Limit+max(u.Limit/grow, 1))
+	}
+}
