@@ -170,7 +170,7 @@ func TestSimulator(t *testing.T) {
 			t.Errorf("%s: %d of %d prompts, %+v", run, right[run], n, s)
 		}
 	}
-	if s, _ := x.Target("array_sleep"); s.Cleared != 1 || uint64(s.Blocks) >= s.Stored {
+	if s, _ := x.Target("array_sleep"); s.Cleared != 1 || s.Blocks >= s.Stored {
 		t.Errorf("asleep: %+v", s)
 	}
 	if s, _ := x.Target("array_evict"); s.Removed == 0 || s.Blocks > 20 {

@@ -177,9 +177,9 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 		t.missing = false
 	}
 	t.counts.Batches++
-	t.counts.UnknownEvents += uint64(b.UnknownEvents)
-	t.counts.UnknownKeys += uint64(b.UnknownKeys)
-	t.counts.UnknownTokens += uint64(b.UnknownTokens)
+	t.counts.UnknownEvents += b.UnknownEvents
+	t.counts.UnknownKeys += b.UnknownKeys
+	t.counts.UnknownTokens += b.UnknownTokens
 	if !x.events(t, b.Events) {
 		x.mu.Unlock()
 		return nil

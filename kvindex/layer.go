@@ -73,7 +73,7 @@ func (x *Index) role(t *target, e *Event) (role, int) {
 		return roleTree, 0
 	case t.primary == noGroup:
 		if !full && !e.fits() {
-			t.counts.Unplaced += uint64(len(e.Hashes))
+			t.counts.Unplaced += len(e.Hashes)
 			return roleNone, 0
 		}
 	case full && t.full:
@@ -216,7 +216,7 @@ func (e *Event) sum(i int) uint64 {
 
 // removed applies a Removed.
 func (x *Index) removed(t *target, e *Event) {
-	t.counts.Removed += uint64(len(e.Hashes))
+	t.counts.Removed += len(e.Hashes)
 	group := t.groupOf(e)
 	i := -1
 	switch {

@@ -20,9 +20,9 @@ type orphan struct {
 
 // orphan keeps an event's blocks until the one before them is known.
 func (x *Index) orphan(t *target, e *Event, keys []uint64) {
-	t.counts.Orphaned += uint64(len(keys))
+	t.counts.Orphaned += len(keys)
 	if len(keys) > x.cfg.MaxOrphans {
-		t.counts.OrphansDropped += uint64(len(keys))
+		t.counts.OrphansDropped += len(keys)
 		return
 	}
 	o := &t.orphans
@@ -46,7 +46,7 @@ func (x *Index) orphan(t *target, e *Event, keys []uint64) {
 		if first.adopted {
 			continue
 		}
-		t.counts.OrphansDropped += uint64(len(first.keys))
+		t.counts.OrphansDropped += len(first.keys)
 		o.blocks -= len(first.keys)
 		for _, h := range first.hashes {
 			o.remove(h)
@@ -90,10 +90,10 @@ func (x *Index) adopt(t *target) {
 			}
 			ph, bit := t.find(o.parent, o.parentSum)
 			if ph == nil {
-				t.counts.OrphansDropped += uint64(len(o.keys))
+				t.counts.OrphansDropped += len(o.keys)
 				continue
 			}
-			t.counts.Adopted += uint64(len(o.keys))
+			t.counts.Adopted += len(o.keys)
 			main := ph.main()
 			s := store{t: t, keys: o.keys, hashes: o.hashes, sums: o.sums, resident: true, live: live}
 			x.extend(&s, main.node, main, main.node.depth(bit)+1)

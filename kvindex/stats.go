@@ -4,27 +4,27 @@ package kvindex
 // targets count on in those of all. Their unit is events unless the comment says
 // blocks.
 type Counters struct {
-	Batches, Events uint64
-	Stored, Removed uint64 // blocks, by events of any group and medium
-	Cleared         uint64 // AllBlocksCleared
-	Duplicates      uint64 // blocks of which one more copy was stored
-	Orphaned        uint64 // blocks that came before the block they follow
-	Adopted         uint64 // orphans that found their place
-	OrphansDropped  uint64 // orphans that never will
-	Unplaced        uint64 // blocks that came without tokens and are not known
-	UnknownRemoved  uint64 // removals of unknown blocks
-	Healed          uint64 // blocks that had seemed gone and were named as a parent
-	Moved           uint64 // blocks with a hash that the engine gave to another block
-	Evicted         uint64 // blocks that went because of MaxBlocks
-	Partial         uint64 // stores of parts of blocks
-	Reshaped        uint64 // times that the size of the blocks, or the group that decides, changed
-	OtherMedia      uint64 // events of media that are not indexed
-	OtherGroups     uint64 // events of groups that are not indexed
-	Gaps            uint64 // messages that were refused with ErrGap
-	Restarts        uint64 // sequences that started over
-	Resets          uint64 // calls of Reset
+	Batches, Events int
+	Stored, Removed int // blocks, by events of any group and medium
+	Cleared         int // AllBlocksCleared
+	Duplicates      int // blocks of which one more copy was stored
+	Orphaned        int // blocks that came before the block they follow
+	Adopted         int // orphans that found their place
+	OrphansDropped  int // orphans that never will
+	Unplaced        int // blocks that came without tokens and are not known
+	UnknownRemoved  int // removals of unknown blocks
+	Healed          int // blocks that had seemed gone and were named as a parent
+	Moved           int // blocks with a hash that the engine gave to another block
+	Evicted         int // blocks that went because of MaxBlocks
+	Partial         int // stores of parts of blocks
+	Reshaped        int // times that the size of the blocks, or the group that decides, changed
+	OtherMedia      int // events of media that are not indexed
+	OtherGroups     int // events of groups that are not indexed
+	Gaps            int // messages that were refused with ErrGap
+	Restarts        int // sequences that started over
+	Resets          int // calls of Reset
 
-	UnknownEvents, UnknownKeys, UnknownTokens uint64 // as in Batch
+	UnknownEvents, UnknownKeys, UnknownTokens int // as in Batch
 }
 
 func (c *Counters) add(d Counters) {

@@ -4,7 +4,7 @@ import "math/bits"
 
 // stored applies a Stored.
 func (x *Index) stored(t *target, e *Event) {
-	t.counts.Stored += uint64(len(e.Hashes))
+	t.counts.Stored += len(e.Hashes)
 	switch r, layer := x.role(t, e); r {
 	case roleTree:
 		x.place(t, e, true)
@@ -331,7 +331,7 @@ func (h *hold) fill(need uint64) {
 		a.own |= m
 		missing &^= m
 		t.blocks += bits.OnesCount64(m)
-		t.counts.Healed += uint64(bits.OnesCount64(m))
+		t.counts.Healed += bits.OnesCount64(m)
 	}
 	h.publish()
 }

@@ -269,7 +269,7 @@ func (x *Index) shorten(h *hold) {
 	}
 	for a := h; a != nil; a = a.alias {
 		for m := a.known & out; m != 0; m &= m - 1 {
-			h.target.counts.Evicted += a.own >> lowest(m) & 1
+			h.target.counts.Evicted += int(a.own >> lowest(m) & 1)
 			x.unname(a, lowest(m))
 		}
 	}

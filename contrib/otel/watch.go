@@ -48,9 +48,9 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 		s.add(t.indexTargets, st.Targets, a)
 		s.add(t.indexTrusted, st.Trusted, a)
 		s.add(t.indexBlocks, st.Blocks, a)
-		s.add(t.indexStored, int(st.Stored), a)
-		s.add(t.indexRemoved, int(st.Removed), a)
-		s.add(t.indexEvicted, int(st.Evicted), a)
+		s.add(t.indexStored, st.Stored, a)
+		s.add(t.indexRemoved, st.Removed, a)
+		s.add(t.indexEvicted, st.Evicted, a)
 	}
 	for name, stats := range t.tries {
 		st, a := stats(), keyTrie.String(t.trieNames.Get(name))

@@ -117,10 +117,6 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		s, n := x.Stats(), c.indexNames.Get(name)
 		for m, v := range map[*metric]int{
 			indexTargets: s.Targets, indexTrusted: s.Trusted, indexBlocks: s.Blocks, indexOrphans: s.Orphans, indexRuns: s.Nodes,
-		} {
-			p.add(m, float64(v), n)
-		}
-		for m, v := range map[*metric]uint64{
 			indexBatches: s.Batches, indexStored: s.Stored, indexRemoved: s.Removed, indexEvicted: s.Evicted,
 			indexCleared: s.Cleared,
 			indexGaps:    s.Gaps, indexRestarts: s.Restarts, indexResets: s.Resets,
