@@ -18,7 +18,7 @@ import (
 func TestStorm(t *testing.T) {
 	c := must(prometheus.New(prometheus.Config{MaxTargets: 8}))
 	p := serve(t, c)
-	view := must(loadview.New(loadview.Config{Trace: c.Fleet("f", loadview.Trace{})}))
+	view := must(loadview.New(loadview.Config{FullFor: -1, Trace: c.Fleet("f", loadview.Trace{})}))
 	set := func(n int) error {
 		var ms []loadview.Member
 		for i := range 6 {
