@@ -149,13 +149,17 @@ func (p *pool) refused(m *member, l *limit, now, retryAfter time.Duration) {
 		n = max(n, 1)
 	}
 	again := p.jitter(p.cfg.Load().FullFor)
+	pause := min(again, emptyPause)
 	if l.until <= now || n < l.most {
 		l.most, l.within = n, 0
 	}
 	l.until = max(l.until, now+max(again, retryAfter))
 	if l.live == 0 {
-		l.pause = now + min(again, emptyPause)
-		if l.again == 0 { // the first one may speak of itself
+		l.pause = now + pause
+		switch {
+		case retryAfter == 0:
+			again = 0 // beside members that are Ready alone it has its pause
+		case l.again == 0: // the first one may speak of itself
 			again = min(again, emptyPause)
 		}
 	}

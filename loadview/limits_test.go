@@ -119,11 +119,7 @@ func TestRecoveryAfterOverload(t *testing.T) {
 			for start := time.Now(); time.Since(start) < during; time.Sleep(time.Millisecond) {
 				_ = ask(t, r, router.Prompt{Model: "m"}, engine)
 			}
-			most := 4 * 12 * during.Seconds() // an idle one without Retry-After: every 100 ms
-			if retryAfter > DefaultFullFor {
-				most = 4 * 2 * during.Seconds()
-			}
-			if float64(asked) > most {
+			if retryAfter > 0 && float64(asked) > 4*2*during.Seconds() {
 				t.Errorf("Retry-After %v: the engines were asked %d times in %v", retryAfter, asked, during)
 			}
 			open = true
@@ -206,6 +202,23 @@ func TestLimitsAreBounded(t *testing.T) {
 		wantStates(t, v, router.Ready)
 		if v.full != 0 {
 			t.Errorf("%d members are counted as full", v.full)
+		}
+	})
+}
+
+// Members that all refused a moment ago without a Retry-After are asked at once where
+// no other one is left.
+func TestRefusalOfAllLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(t, Config{}, 2)
+		r := router.New(pickLeast{}, v, router.Options{Backoff: -1})
+		for range 100 {
+			if ask(t, r, router.Prompt{}, func(string) router.Outcome { return full }) == nil {
+				t.Fatal("it is served")
+			}
+			if err := ask(t, r, router.Prompt{}, served); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -49,7 +49,8 @@
 //     them, and for no other requests ([View.ChoosePrompt]). The first of them that
 //     ends frees it, and its successes raise the limit again. Without a Retry-After
 //     the limit is at least one, after a pause of 100 ms if it had none in flight. If
-//     no member is Ready, one request is tried each FullFor, first after these 100 ms,
+//     no member is Ready, one request is tried at a time, with a Retry-After once each
+//     FullFor and first after these 100 ms,
 //     whatever a Retry-After says; its first token ends the limit. See FullFor to turn
 //     all of that off.
 //   - A 5xx to a text that failed with a 5xx on another member less than 30 s before

@@ -271,7 +271,7 @@ func TestNoTarget(t *testing.T) {
 		switch after := resp.Header.Get("Retry-After"); {
 		case open && resp.StatusCode != 429:
 			t.Errorf("failing open: %s", resp.Status)
-		case !open && (resp.StatusCode != 503 || after != "20" && after != "19"):
+		case !open && (resp.StatusCode != 503 || after != "1"): // it tries the target itself by then
 			t.Errorf("%s, Retry-After %q", resp.Status, after)
 		}
 		g.settled(t)
