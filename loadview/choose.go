@@ -192,7 +192,8 @@ func (f *flight) Done(o router.Outcome) {
 	p, m := f.pool, f.member
 	w, pause := p.judge(o)
 	var key uint64
-	if w == failure && suspicious(o) || w == success && p.suspected.Load() {
+	lacks := w == neither && lacking(o)
+	if lacks || w == failure && suspicious(o) || w == success && p.suspected.Load() {
 		key = p.suspects.key(f.text, f.tokens)
 	}
 	p.mu.Lock()
@@ -215,6 +216,9 @@ func (f *flight) Done(o router.Outcome) {
 	m.prefill.Store(m.prefill.Load() - f.prefill)
 	f.prefill = 0
 	p.putLoad(m)
+	if lacks && key != 0 {
+		p.lacked(f, key)
+	}
 	// The usual end of a request on a member in good health needs no clock.
 	if w == failure || w == refusal || pause > 0 || m.probe == f || f.limit.until != 0 ||
 		w == success && (key != 0 || m.blemished() || f.spared) {

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,9 @@ import (
 // TestFastAndWrong has 12 clients and 4 engines, of which one is fast and wrong. Its share must fall to a few percent,
 // and where it fails before the first token, the clients do not notice.
 func TestFastAndWrong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 12 s")
+	}
 	const token = `{"choices":[{"index":0,"delta":{"content":"x"}}]}`
 	plain := func(status int, typ, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +65,7 @@ func TestFastAndWrong(t *testing.T) {
 			}
 			g := newRig(t, rigConfig{Config: Config{Log: discard}, options: router.Options{Backoff: -1}},
 				bad, good(), good(), good())
-			end := time.Now().Add(2500 * time.Millisecond)
+			end := time.Now().Add(1500 * time.Millisecond)
 			var clients sync.WaitGroup
 			for i := range 12 {
 				clients.Go(func() {
@@ -71,7 +75,8 @@ func TestFastAndWrong(t *testing.T) {
 						resp := g.post(t, "/v1/chat/completions", body)
 						b, err := io.ReadAll(resp.Body)
 						all.Add(1)
-						if err != nil || resp.StatusCode != 200 || !containsAll(string(b), `"content":"x"`, "[DONE]") {
+						if err != nil || resp.StatusCode != 200 || !strings.Contains(string(b), `"content":"x"`) ||
+							!strings.Contains(string(b), "[DONE]") {
 							failed.Add(1)
 						}
 					}

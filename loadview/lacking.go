@@ -1,0 +1,28 @@
+package loadview
+
+import "github.com/warmroute/router"
+
+// lacking reports whether o says that the member lacks a model, a key or a permission that another may have.
+func lacking(o router.Outcome) bool {
+	return o.Lacking && !o.NotSent && (o.Status == 401 || o.Status == 403 || o.Status == 404)
+}
+
+// lacked makes the prompt of f a suspect without blame: f's member said that it lacks what the request needs. Where
+// another member serves the prompt, as served has it, that counts as a failure of f's member; otherwise nobody is
+// blamed, for then the request asks for what does not exist.
+func (p *pool) lacked(f *flight, key uint64) {
+	now := p.now()
+	x := p.suspects.find(key, now)
+	if x == nil {
+		x = p.suspects.add(key, now)
+		p.suspected.Store(true)
+	}
+	for _, b := range x.blamed {
+		if b.member == f.member {
+			return
+		}
+	}
+	if len(x.blamed) < maxBlamed {
+		x.blamed = append(x.blamed, blame{member: f.member, epoch: f.member.epoch})
+	}
+}
