@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -59,6 +60,9 @@ type Trace struct {
 	// BlockSize reports that the target's blocks have another size now, in tokens. All
 	// that was known of the target is void then.
 	BlockSize func(id string, was, is int)
+	// Foreign reports, once, that the events of a target are of unknown types. The target is
+	// not trusted until one is understood.
+	Foreign func(id string)
 }
 
 // ErrGap is returned by Apply for a message that does not follow the last one.
@@ -180,6 +184,9 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 	t.counts.UnknownEvents += b.UnknownEvents
 	t.counts.UnknownKeys += b.UnknownKeys
 	t.counts.UnknownTokens += b.UnknownTokens
+	t.known = t.known || slices.ContainsFunc(b.Events, func(e Event) bool { return e.Kind != 0 })
+	foreign := b.UnknownEvents > 0 && !t.foreign && !t.known
+	t.foreign = t.foreign || b.UnknownEvents > 0
 	if !x.events(t, b.Events) {
 		x.mu.Unlock()
 		return nil
@@ -191,6 +198,9 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 	x.mu.Unlock()
 	if f := x.cfg.Trace.Restart; f != nil && restarted {
 		f(id, last, seq)
+	}
+	if f := x.cfg.Trace.Foreign; f != nil && foreign {
+		f(id)
 	}
 	if f := x.cfg.Trace.BlockSize; f != nil && was != 0 && is != 0 && is != was {
 		f(id, was.size(), is.size())
@@ -297,7 +307,8 @@ func (x *Index) Forget(id string) {
 	x.vacant = append(x.vacant, t.slot)
 }
 
-// Trusted reports whether Match returns more than -1 for the target.
+// Trusted reports whether Match returns more than -1 for the target: its messages
+// come without a gap, and at least one event was understood, if there were any.
 func (x *Index) Trusted(id string) bool {
 	t := (*x.ids.Load())[id]
 	return t != nil && (*x.states.Load())[t.slot].Load()&stateTrusted != 0

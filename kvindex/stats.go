@@ -109,4 +109,6 @@ func (x *Index) Target(id string) (s TargetStats, ok bool) {
 	}, true
 }
 
-func (t *target) trusted() bool { return t.begun && !t.missing && !t.suspended }
+func (t *target) trusted() bool {
+	return t.begun && !t.missing && !t.suspended && (!t.foreign || t.known)
+}

@@ -11,6 +11,8 @@ type target struct {
 
 	last      uint64
 	begun     bool          // last is one of this life
+	known     bool          // an event was understood
+	foreign   bool          // an event was not
 	life      uint64        // grows when all that is known is forgotten
 	applied   atomic.Uint64 // the last message with all its events applied
 	any       atomic.Bool   // applied is one of this life

@@ -59,6 +59,11 @@ func since(t float64) time.Duration {
 // the other ranks in it the message is a sign of life.
 func (st *stream) deal(seq uint64) error {
 	x, rank := st.run.s.cfg.Index, st.batch.Rank
+	if st.batch.UnknownEvents > 0 && len(st.batch.Events) == 0 && !st.foreign {
+		st.foreign = true
+		st.run.s.log.Warn("KV events of unknown types; the target is not trusted until one is understood",
+			zap.String("target", st.target.ID))
+	}
 	if len(st.target.Ranks) == 0 {
 		if rank >= 0 {
 			st.mixed = st.mixed || st.ranked && rank != st.rank

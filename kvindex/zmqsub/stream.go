@@ -24,9 +24,10 @@ type stream struct {
 	confirmAt time.Time
 	rejoin    bool
 
-	rank   int // of the messages, if ranked
-	ranked bool
-	mixed  bool // and they are of several ranks, which target does not distinguish
+	rank    int // of the messages, if ranked
+	ranked  bool
+	mixed   bool // and they are of several ranks, which target does not distinguish
+	foreign bool // events that are not understood were logged
 
 	lost   atomic.Bool // messages were dropped because the queue was full
 	kept   int         // bytes of run.liveBytes for pending messages
