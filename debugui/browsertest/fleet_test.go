@@ -57,7 +57,7 @@ func startFleet(t *testing.T, n int, cfg debugui.Config) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	view, err := loadview.New(loadview.Config{Trace: f.page.ViewTrace(loadview.Trace{Forget: strategy.Forget})})
+	view, err := loadview.New(loadview.Config{Trace: f.page.ViewTrace(loadview.Trace{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,11 +74,7 @@ func run(ctx context.Context, args []string) error {
 			members[i].Metrics = "http://" + members[i].ID + "/metrics"
 		}
 	}
-	var p *Processor // made before the first member can leave
-	view, err := loadview.New(loadview.Config{
-		Scrape: loadview.Scrape{Interval: *scrape},
-		Trace:  loadview.Trace{Forget: func(id string) { p.Router().Forget(id) }},
-	})
+	view, err := loadview.New(loadview.Config{Scrape: loadview.Scrape{Interval: *scrape}})
 	if err != nil {
 		return err
 	}
@@ -87,7 +83,8 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	cfg.Parser.Tenant = tenant
-	if p, err = New(cfg); err != nil {
+	p, err := New(cfg)
+	if err != nil {
 		return err
 	}
 	if err := view.Set(members); err != nil {

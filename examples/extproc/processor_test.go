@@ -208,7 +208,7 @@ func TestRefusals(t *testing.T) {
 			s.idle(t)
 		})
 	}
-	t.Run("a cool-down says when", func(t *testing.T) {
+	t.Run("a full target says when it is tried again", func(t *testing.T) {
 		s := serve(t, Config{}, patience, four[0])
 		cc := dial(t, s)
 		c := open(t, cc)
@@ -216,8 +216,8 @@ func TestRefusals(t *testing.T) {
 		c.ask(respHeaders(429, true, nil, "retry-after", "7"))
 		c = open(t, cc)
 		c.ask(reqHeaders(false))
-		if status, after := refusal(t, c.ask(reqBody(greeting, true))); status != 503 || after != "7" {
-			t.Errorf("status %d, Retry-After %q; want 503, 7", status, after)
+		if status, after := refusal(t, c.ask(reqBody(greeting, true))); status != 503 || after != "1" {
+			t.Errorf("status %d, Retry-After %q; want 503, 1", status, after)
 		}
 	})
 	t.Run("too many streams", func(t *testing.T) {
