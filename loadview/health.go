@@ -281,9 +281,9 @@ func (m *member) stateIf(now time.Duration, spared bool) router.State {
 func (m *member) readyIn(now time.Duration) time.Duration {
 	switch s := m.stateAt(now); {
 	case s == router.Full && m.inFlight.Load() > 0:
-		return min(time.Duration(m.full.Load())-now, DefaultFullFor) // the end of one of ours frees it
+		return max(min(time.Duration(m.full.Load())-now, DefaultFullFor), 0) // the end of one of ours frees it
 	case s == router.Full:
-		return time.Duration(m.full.Load()) - now
+		return max(time.Duration(m.full.Load())-now, 0)
 	case s != router.Cooling && s != router.Tripped || m.has(probing):
 		return 0
 	}
