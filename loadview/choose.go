@@ -219,6 +219,9 @@ func (f *flight) Done(o router.Outcome) {
 	if lacks && key != 0 {
 		p.lacked(f, key)
 	}
+	if w == success {
+		m.recent.add(w)
+	}
 	// The usual end of a request on a member in good health needs no clock.
 	if w == failure || w == refusal || pause > 0 || m.probe == f || f.limit.until != 0 ||
 		w == success && (key != 0 || m.blemished() || f.spared) {

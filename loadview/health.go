@@ -152,6 +152,7 @@ func (p *pool) failed(f *flight, probe bool, pause time.Duration, key uint64, no
 // m and opened its breaker.
 func (p *pool) count(m *member, now time.Duration) (cooled, broke bool) {
 	cfg := p.cfg.Load()
+	m.recent.add(failure)
 	if cfg.Breaker && !m.has(tripped) {
 		if m.faults++; int(m.faults) >= cfg.BreakerFailures {
 			p.trip(m, now)
@@ -160,7 +161,8 @@ func (p *pool) count(m *member, now time.Duration) (cooled, broke bool) {
 	}
 	if cfg.CoolAfter > 0 && m.cool.Load() == 0 {
 		m.fails.Store(m.fails.Load() + 1)
-		if int(m.fails.Load()) >= cfg.CoolAfter {
+		if int(m.fails.Load()) >= cfg.CoolAfter || p.standsOut(m) {
+			m.recent = recent{}
 			m.cool.Store(int64(now + p.coolDown(m.doubts)))
 			m.doubts++
 			cooled = true

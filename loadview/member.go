@@ -90,10 +90,11 @@ type member struct {
 	faults  int32        // failures in a row, for the breaker
 	epoch   uint32       // how often it recovered
 	sent    uint64       // requests that were sent to it
-	answers uint64       // first tokens and replies that came from it
-	streak  uint64       // sent at the first of the failures in a row; 0: there are none
-	peak    int64        // the most in flight since the scrape under way began
-	probe   *flight      // the one that a half-open breaker let through
+	recent  recent
+	answers uint64  // first tokens and replies that came from it
+	streak  uint64  // sent at the first of the failures in a row; 0: there are none
+	peak    int64   // the most in flight since the scrape under way began
+	probe   *flight // the one that a half-open breaker let through
 
 	standing standing
 	excuses  int           // failures in a row for which requests are to blame

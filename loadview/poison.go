@@ -173,6 +173,9 @@ func (p *pool) acquit(b *blame, now time.Duration) {
 		m.fails.Store(n - 1)
 	}
 	m.faults = max(m.faults-1, 0)
+	if m.recent.bad > 0 {
+		m.recent.bad--
+	}
 	if b.cooled && m.cool.Load() != 0 {
 		m.cool.Store(0)
 		m.doubts = max(m.doubts-1, 0)
