@@ -9,7 +9,7 @@ func lacking(o router.Outcome) bool {
 
 // lacked makes the prompt of f a suspect without blame: f's member said that it lacks what the request needs. Where
 // another member serves the prompt, as served has it, that counts as a failure of f's member; otherwise nobody is
-// blamed, for then the request asks for what does not exist.
+// blamed: no member has it.
 func (p *pool) lacked(f *flight, key uint64) {
 	now := p.now()
 	x := p.suspects.find(key, now)

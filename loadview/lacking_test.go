@@ -76,8 +76,8 @@ func TestLacking(t *testing.T) {
 	}
 }
 
-// TestBrokenOff: a reply that breaks off behind its first token speaks against the member, one that the client left does
-// not.
+// TestBrokenOff: a reply that breaks off behind its first token speaks against the member, one that the client left
+// does not.
 func TestBrokenOff(t *testing.T) {
 	v := three(t)
 	for range 50 {

@@ -65,8 +65,9 @@ func ReplyTo(path string, p router.Prompt) Reply {
 //   - One that is over, or an error, has the outcome of [Reply.Outcome].
 //   - One that broke off has an Err and no Status.
 //
-// It returns earlier, with the part that has come, at a comment and if that took longer than HoldFor. Hold replaces resp.Body by one that has all of the reply. r learns from the body as it is read, so the caller does not
-// write to r; if a Read fails, Outcome has its error as Err.
+// It returns earlier, with the part that has come, at a comment and if that took longer than HoldFor. Hold replaces
+// resp.Body by one that has all of the reply. r learns from the body as it is read, so the caller does not write to r;
+// if a Read fails, Outcome has its error as Err.
 func (r *Reply) Hold(resp *http.Response) router.Outcome {
 	if resp.StatusCode >= 400 || resp.StatusCode == http.StatusSwitchingProtocols || resp.Body == nil {
 		return r.Outcome(resp.StatusCode, resp.Header)

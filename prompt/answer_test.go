@@ -248,7 +248,8 @@ func TestHold(t *testing.T) {
 		strings.NewReader(events(tokenChunk, tokenChunk)), iotest.ErrReader(io.ErrUnexpectedEOF))))}
 	r.Hold(resp)
 	io.Copy(io.Discard, resp.Body)
-	if o := r.Outcome(200, nil); !errors.Is(o.Err, io.ErrUnexpectedEOF) || o.Retryable() || !o.Blames() || o.Reply != a+"xx" {
+	if o := r.Outcome(200, nil); !errors.Is(o.Err, io.ErrUnexpectedEOF) || o.Retryable() || !o.Blames() ||
+		o.Reply != a+"xx" {
 		t.Errorf("broken off: %+v", o)
 	}
 	r = prompt.Reply{}

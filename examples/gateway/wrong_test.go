@@ -13,7 +13,7 @@ import (
 )
 
 // TestFastAndWrong has 12 clients and 4 engines, of which one is fast and wrong. Its share must fall to a few percent,
-// and where it fails before the first token, the clients do not notice.
+// and if it fails before the first token, the clients do not notice.
 func TestFastAndWrong(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes 12 s")
