@@ -92,6 +92,16 @@ func pathID(path string) string {
 	return ""
 }
 
+// KeepsState reports whether engines keep state for requests with this path: responses, conversations and files. A
+// host that passes a reply to one on calls Reply.Made before the client gets the bytes.
+func KeepsState(path string) bool {
+	if i := strings.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
+	}
+	path = strings.TrimRight(path, "/") + "/"
+	return slices.ContainsFunc(statePaths[:], func(s string) bool { return strings.Contains(path, s) })
+}
+
 // medium puts the name of a medium in the place of its content: to the engine that is all of its identity. It reports
 // whether there is one.
 func (p *parse) medium(d *digest) bool {

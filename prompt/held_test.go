@@ -79,6 +79,11 @@ func TestMustOfBodies(t *testing.T) {
 		if diff := cmp.Diff([2][]string{tt.must, tt.brings}, [2][]string{p.Must, p.Brings}); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", tt.path, tt.body, diff)
 		}
+		state := strings.Contains(tt.path, "/v1/responses") || strings.Contains(tt.path, "/v1/conversations/") ||
+			strings.Contains(tt.path, "/v1/files")
+		if got := prompt.KeepsState(tt.path); got != state {
+			t.Errorf("%s keeps state: %v", tt.path, got)
+		}
 		if prompt.APIOf(tt.path) == "" {
 			if p.Text != "" {
 				t.Errorf("%s has the text %q", tt.path, p.Text)

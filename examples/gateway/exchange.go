@@ -142,7 +142,7 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 		return a, a.failed(errors.New("the target switched protocols"))
 	}
 	a.buf = buffers.Get().(*buffer)
-	a.meter = newMeter(resp, x.lease.Decision().Prompt)
+	a.meter = newMeter(resp, x.lease.Decision().Prompt, x.r.URL.Path)
 	return a, x.hold(a)
 }
 

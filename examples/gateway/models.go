@@ -7,16 +7,23 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/internal/reqbody"
 )
 
 const modelsPath = "/v1/models"
 
-// match finds the route of the model that a request names. A request that names
-// none means the only model of an engine; here it goes to the route * or to the only
-// one.
-func (s *service) match(model string) (config.Match, bool) {
+// match finds the route of a request: that of the model that it names, or of the target
+// with the state that it refers to. A request that names neither means the only model of an
+// engine; here it goes to the route * or to the only one.
+func (s *service) match(p router.Prompt) (config.Match, bool) {
+	model := p.Model
+	if model == "" {
+		if m, ok := s.gateway.Holding(p.Must); ok {
+			return m, true
+		}
+	}
 	m, ok := s.gateway.Route(model)
 	if ok || model != "" {
 		return m, ok

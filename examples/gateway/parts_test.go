@@ -98,7 +98,7 @@ func TestMeter(t *testing.T) {
 	for cut := range len(stream) {
 		m := newMeter(&http.Response{StatusCode: 200,
 			Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}},
-			router.Prompt{Text: "x"})
+			router.Prompt{Text: "x"}, "/v1/chat/completions")
 		a, b := m.firstToken([]byte(stream[:cut])), m.firstToken([]byte(stream[cut:]))
 		if a != (cut >= first) || b == a {
 			t.Fatalf("cut at %d of %d: first token in %v, %v", cut, first, a, b)
@@ -126,7 +126,7 @@ func FuzzMeter(f *testing.F) {
 	f.Add([]byte("data: {\"usage\":{\"input_tokens\":-5}}\n\n"), 1)
 	f.Fuzz(func(t *testing.T, b []byte, step int) {
 		m := newMeter(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}},
-			router.Prompt{Text: "x"})
+			router.Prompt{Text: "x"}, "/v1/chat/completions")
 		step = max(step&0xfff, 1)
 		for rest := b; len(rest) > 0; {
 			n := min(step, len(rest))

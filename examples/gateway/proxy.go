@@ -203,7 +203,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	p := h.parse(r, in.Bytes())
-	m, ok := h.cfg.service.match(p.Model)
+	m, ok := h.cfg.service.match(p)
 	if !ok {
 		refuseModel(w, p.Model, len(in.Bytes()) > 0)
 		return

@@ -25,9 +25,9 @@ func (x *exchange) reply(a *attempt) {
 	d := x.lease.Decision()
 	m := a.meter
 	if m == nil {
-		m = newMeter(a.resp, d.Prompt)
+		m = newMeter(a.resp, d.Prompt, x.r.URL.Path)
 	}
-	if m.reply != nil {
+	if m.reply != nil && !m.bare {
 		m.ids = x.tokens.reader()
 		defer x.tokens.release()
 		if m.ids != nil {
@@ -59,6 +59,12 @@ func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 			if m.firstToken(chunk) {
 				x.lease.FirstToken()
 			}
+			if m.state { // the client may send its next request as soon as it knows an id
+				if !seen {
+					m.observe(chunk)
+				}
+				x.lease.Made(m.reply.Made()...)
+			}
 			_, err := x.client.Write(chunk)
 			if err == nil && flush && a.end == nil {
 				err = x.client.flush()
@@ -66,7 +72,7 @@ func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 			if err != nil { // the client's doing, not the target's
 				return router.Outcome{Stage: router.Canceled, Status: status, Err: err}
 			}
-			if !seen {
+			if !seen && !m.state {
 				m.observe(chunk)
 			}
 		}
@@ -93,11 +99,13 @@ type meter struct {
 	line  int // bytes of "data:" matched at the start of this line; -1: none will be
 
 	reply *prompt.Reply    // nil: neither text nor usage is collected
+	state bool             // it may make state at the engine
+	bare  bool             // only the ids of that are of interest
 	ids   *tokenmemo.Reply // nil: the ids are not collected
 }
 
-// newMeter returns a meter for resp, the reply to p.
-func newMeter(resp *http.Response, p router.Prompt) *meter {
+// newMeter returns a meter for resp, the reply to p, which was sent to path.
+func newMeter(resp *http.Response, p router.Prompt, path string) *meter {
 	m := &meter{}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return m
@@ -107,7 +115,9 @@ func newMeter(resp *http.Response, p router.Prompt) *meter {
 		return m
 	}
 	m.sse = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
-	if n, _ := p.Length(); n > 0 {
+	n, _ := p.Length()
+	m.state, m.bare = prompt.KeepsState(path), n == 0
+	if n > 0 || m.state {
 		m.reply = new(prompt.Reply)
 	}
 	return m
@@ -162,6 +172,10 @@ func (m *meter) report(o *router.Outcome, h http.Header) {
 		return
 	}
 	l := m.reply.Outcome(o.Status, h)
+	if m.bare { // a text would be learned behind an empty prompt, and counts were counted before
+		o.Made = l.Made
+		return
+	}
 	if o.Err != nil || o.Stage != 0 {
 		l.Stage, l.Status, l.Err = o.Stage, o.Status, o.Err
 	}
