@@ -66,6 +66,7 @@ type reply struct {
 
 func (r *reply) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
+	r.lease.Made(r.text.Made()...) // the client may use an id as soon as it has it
 	if err != nil {
 		r.lease.Done(r.text.Outcome(r.status, r.header))
 	}
