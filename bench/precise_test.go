@@ -24,8 +24,8 @@ func coming(t *testing.T) string {
 }
 
 // TestPrecise: the table has a row for each policy and number of gateways, the same
-// ones on each run, and what reads the engines' events is right where what
-// remembers what it sent is wrong.
+// ones on each run. Engines' events are right where memory alone would believe that
+// all is cached; memory that reported tokens correct comes near them.
 func TestPrecise(t *testing.T) {
 	var o options
 	if err := o.flags().Parse([]string{"-seeds", "1", "-gateways", "2", "-replicas", "2", "-policies",
@@ -55,7 +55,8 @@ func TestPrecise(t *testing.T) {
 			right[f[1]] = v
 		}
 	}
-	if len(right) != 2 || right["least_work_index"] < 0.9 || right["least_work"] > 0.7 {
+	if len(right) != 2 || right["least_work_index"] < 0.95 || right["least_work"] < 0.8 ||
+		right["least_work"] >= right["least_work_index"] {
 		t.Errorf("right: %v\n%s", right, tables[0])
 	}
 }
