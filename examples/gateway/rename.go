@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 
@@ -18,7 +17,7 @@ const maxNames = 16
 func modelSpans(body []byte) ([]reqbody.Span, bool) {
 	var found []reqbody.Span
 	for key, value := range reqbody.Members(body) {
-		if !isModel(key) {
+		if string(key) != "model" {
 			continue
 		}
 		if len(found) == maxNames {
@@ -27,15 +26,6 @@ func modelSpans(body []byte) ([]reqbody.Span, bool) {
 		found = append(found, value)
 	}
 	return found, true
-}
-
-// isModel reports whether a key, with its quotes, is "model" in any spelling.
-func isModel(key []byte) bool {
-	if bytes.IndexByte(key, '\\') < 0 {
-		return string(key) == `"model"`
-	}
-	var k string
-	return len(key) <= len(`"model"`)*6 && json.Unmarshal(key, &k) == nil && k == "model"
 }
 
 // edit is a body in which some spans are replaced. The zero edit changes nothing.

@@ -34,6 +34,7 @@ func TestRename(t *testing.T) {
 		{"broken after it", `{"model":"a",`, `{"model":"N",`},
 		{"broken before it", `{"x":1 "model":"a"}`, `{"x":1 "model":"a"}`},
 		{"never closed", `{"model":"a`, `{"model":"N"`},
+		{"byte order mark", "\xef\xbb\xbf" + `{"model":"a"}`, "\xef\xbb\xbf" + `{"model":"N"}`},
 		{"numbers as they are", `{"seed":1e400,"model":"a","t":0.10000000000000000000001}`,
 			`{"seed":1e400,"model":"N","t":0.10000000000000000000001}`},
 	} {

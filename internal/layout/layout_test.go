@@ -89,7 +89,7 @@ var rules = []rule{
 	{"config/file", []string{"egress", "kvindex", "lmcache", "loadview", "strategy/*", "trie"}},
 	{"config", []string{"config/file", "egress", "kvindex", "lmcache", "loadview", "strategy/pipeline", "trie"}},
 	{"internal/configerr", []string{"trie"}},
-	{"internal/reqbody", []string{"internal/configerr"}},
+	{"internal/reqbody", []string{"internal/configerr", "internal/jsonscan"}},
 	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "internal/prefix", "strategy",
 		"internal/scopekey", "internal/sharers", "trie"}},
 	{"internal/kvtest", []string{"kvindex"}},

@@ -2,10 +2,34 @@ package reqbody
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+
+	"github.com/warmroute/router/internal/jsonscan"
 )
+
+// Span is a part of a body, from Lo to before Hi.
+type Span struct{ Lo, Hi int }
+
+// Members returns the members of the JSON object that body is: the text of each key, good
+// until the next, and the place of its value. There are none after the first mistake.
+func Members(body []byte) iter.Seq2[[]byte, Span] {
+	return func(yield func(key []byte, value Span) bool) {
+		s := jsonscan.Start(body)
+		if s.Peek() != '{' {
+			return
+		}
+		for key, ok := s.FirstKey(); ok; key, ok = s.NextKey() {
+			s.Peek()
+			lo := s.I
+			s.Pass()
+			if s.I > lo && !yield(key, Span{lo, s.I}) {
+				return
+			}
+		}
+	}
+}
 
 // KVTransfer returns the members of a request by which engines hand over KV caches to
 // each other. They come from a router of disaggregated engines; from a client they name
@@ -42,20 +66,16 @@ func (e *MemberError) Error() string {
 
 // Refused is a set of members that requests must not have. A nil *Refused is empty. It
 // is safe for concurrent use.
-type Refused struct {
-	names   map[string]bool
-	longest int
-}
+type Refused struct{ names map[string]bool }
 
 // NewRefused returns the set of names, nil if there are none.
 func NewRefused(names ...string) *Refused {
 	if len(names) == 0 {
 		return nil
 	}
-	r := &Refused{names: make(map[string]bool), longest: len("sampling_params")}
+	r := &Refused{names: make(map[string]bool)}
 	for _, n := range names {
 		r.names[n] = true
-		r.longest = max(r.longest, len(n))
 	}
 	return r
 }
@@ -71,8 +91,8 @@ func (r *Refused) Check(body []byte) error {
 	if wide(body) {
 		return ErrEncoding
 	}
-	s := scanner{b: bytes.TrimPrefix(body, []byte("\xef\xbb\xbf"))}
-	if s.peek() != '{' {
+	s := jsonscan.Start(body)
+	if s.Peek() != '{' {
 		return nil
 	}
 	if name := r.object(&s, false, 0); name != "" {
@@ -96,58 +116,38 @@ func wide(body []byte) bool {
 // maxDepth is how deep within a container is looked. Engines read parameters two deep.
 const maxDepth = 8
 
-// object returns the name of a refused member of the object that begins here, "" if it
-// has none. Inside a container it looks into all values.
-func (r *Refused) object(s *scanner, inside bool, depth int) string {
-	for key := range s.members {
-		name := r.name(key)
-		switch refused, in := r.names[name], inside || containers[name]; {
-		case refused && !bytes.HasPrefix(s.b[s.i:], []byte("null")):
-			return name
+// object passes the object that is next and returns the name of a refused member of it,
+// "" if it has none. Inside a container it looks into all values.
+func (r *Refused) object(s *jsonscan.Scanner, inside bool, depth int) string {
+	for key, ok := s.FirstKey(); ok; key, ok = s.NextKey() {
+		s.Peek()
+		switch refused, in := r.names[string(key)], inside || containers[string(key)]; {
+		case refused && !bytes.HasPrefix(s.B[s.I:], []byte("null")):
+			return string(key)
 		case in && depth < maxDepth:
 			if found := r.value(s, depth+1); found != "" {
 				return found
 			}
+		default:
+			s.Pass()
 		}
 	}
 	return ""
 }
 
 // value is object for any value.
-func (r *Refused) value(s *scanner, depth int) string {
-	switch s.peek() {
-	case '{':
+func (r *Refused) value(s *jsonscan.Scanner, depth int) string {
+	switch c := s.Peek(); {
+	case c == '{':
 		return r.object(s, true, depth)
-	case '[':
-		for range s.elements {
-			if depth == maxDepth {
-				continue // it is passed
-			}
+	case c == '[' && depth < maxDepth:
+		for ok := s.FirstElem(); ok; ok = s.NextElem() {
 			if found := r.value(s, depth+1); found != "" {
 				return found
 			}
 		}
+	default:
+		s.Pass()
 	}
 	return ""
-}
-
-// name returns the name that key, in its quotes, spells; "" if it is longer than any in
-// the set.
-func (r *Refused) name(key []byte) string {
-	if len(key) < 2 || len(key) > 2+6*r.longest {
-		return ""
-	}
-	if bytes.IndexByte(key, '\\') < 0 {
-		key = key[1 : len(key)-1]
-		switch {
-		case r.names[string(key)], containers[string(key)]:
-			return string(key)
-		}
-		return ""
-	}
-	var name string
-	if json.Unmarshal(key, &name) != nil {
-		return ""
-	}
-	return name
 }

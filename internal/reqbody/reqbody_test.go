@@ -236,6 +236,7 @@ func TestRefused(t *testing.T) {
 	r := reqbody.NewRefused(append(reqbody.KVTransfer(), "priority")...)
 	deep := `{"vllm_xargs":` + strings.Repeat(`{"a":`, 20) + "1" + strings.Repeat("}", 20)
 	arrays := `{"vllm_xargs":` + strings.Repeat("[", 20) + "1" + strings.Repeat("]", 20)
+	deeper := `{"messages":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
 	for body, want := range map[string]string{
 		`{"kv_transfer_params":{"do_remote_prefill":true}}`:                                "kv_transfer_params",
 		` { "model" : "m" , "bootstrap_room" : 7 }`:                                        "bootstrap_room",
@@ -250,6 +251,7 @@ func TestRefused(t *testing.T) {
 		"\xef\xbb\xbf" + `{"priority":1}`:      "priority",
 		deep + `,"disaggregated_params":{}}`:   "disaggregated_params",
 		arrays + `,"disaggregated_params":{}}`: "disaggregated_params",
+		deeper + `,"disaggregated_params":{}}`: "disaggregated_params",
 		`{"a":1,"priority":1`:                  "priority", // cut off
 
 		`{"kv_transfer_params":null}`:                             "",
