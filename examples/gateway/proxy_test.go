@@ -240,6 +240,7 @@ func TestClientGoes(t *testing.T) {
 				t.Fatal("the target goes on")
 			}
 			g.settled(t)
+			eventually(t, "the end is reported", func() bool { return len(g.ended()) > 0 }) // after the counters fell
 			o := g.ended()
 			if len(o) != 1 || o[0].Stage != router.Canceled {
 				t.Errorf("ended as %+v", o)
