@@ -158,7 +158,7 @@ func (p *pool) refused(m *member, l *limit, now, retryAfter time.Duration) {
 		l.pause = now + pause
 		switch {
 		case retryAfter == 0:
-			again = 0 // beside members that are Ready alone it has its pause
+			again = 0 // next to members that are Ready alone it has its pause
 		case l.again == 0: // the first one may speak of itself
 			again = min(again, emptyPause)
 		}

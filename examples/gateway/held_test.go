@@ -279,7 +279,7 @@ func twoKeeperRoutes(urls []string) string {
 }
 
 // Conversations and files are followed from their own replies on; an id that nobody knows
-// goes where it went before.
+// goes if it went before.
 func TestConversationsAndFilesStay(t *testing.T) {
 	var urls []string
 	for _, name := range []string{"e0", "e1", "e2"} {
