@@ -206,7 +206,7 @@ func TestLimitsAreBounded(t *testing.T) {
 	})
 }
 
-// Members that all refused a moment ago without a Retry-After are asked at once where
+// Members that all refused a moment ago without a Retry-After are asked at once if
 // no other one is left.
 func TestRefusalOfAllLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
