@@ -98,6 +98,8 @@ type Index struct {
 	waiting []uint64 // hashes for which orphans wait, of the event that is being applied
 	keys    []uint64 // scratch: the fingerprints of an event's blocks
 	lost    Counters // of targets that were forgotten
+
+	between func() // runs in tests where Apply has given up the lock
 }
 
 // WithDefaults returns c with each zero field that has a default replaced by it.
@@ -220,6 +222,9 @@ func (x *Index) events(t *target, events []Event) bool {
 		if done >= atOnce {
 			done = 0
 			x.mu.Unlock()
+			if x.between != nil {
+				x.between()
+			}
 			x.mu.Lock()
 			if t.life != life {
 				return false

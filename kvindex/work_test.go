@@ -230,31 +230,21 @@ func TestLockIsGivenUp(t *testing.T) {
 	if err := x.Apply("b", 0, Batch{}); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := x.Apply("a", 1, b); err != nil {
-			t.Error(err)
-		}
-	}()
 	calls := 0
-	for running := true; running; {
-		select {
-		case <-done:
-			running = false
-		default:
-		}
-		_, applied := x.Last("a")
+	x.between = func() {
+		calls++
 		s, ok := x.Target("a") // waits for the lock
-		if ok && s.Blocks > 0 && s.Blocks < 400*512 {
-			calls++
-			if applied {
-				t.Error("Last returns a message that is applied in part")
-			}
+		if want := calls * 512; !ok || s.Blocks != want {
+			t.Errorf("%d blocks, %v, want %d", s.Blocks, ok, want)
 		}
-		runtime.Gosched()
+		if _, applied := x.Last("a"); applied {
+			t.Error("Last returns a message that is applied in part")
+		}
 	}
-	if calls < 3 {
+	if err := x.Apply("a", 1, b); err != nil {
+		t.Fatal(err)
+	}
+	if calls != 399 {
 		t.Errorf("the lock was free %d times in a message of %d blocks", calls, 400*512)
 	}
 	x.mu.Lock()
@@ -275,40 +265,33 @@ func TestResetInsideAMessage(t *testing.T) {
 		"Reset": func(x *Index) { x.Reset("a") }, "Forget": func(x *Index) { x.Forget("a") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			within := 0
-			for try := range 50 {
+			for _, after := range []int{1, 2, 100, 199} {
 				x := newIndex(t, Config{})
 				var b Batch
 				for i := range 200 {
 					hashes := make([]uint64, 600)
 					for j := range hashes {
-						hashes[j] = binary.LittleEndian.Uint64([]byte{byte(i), byte(j), byte(j >> 8), byte(try), 1, 0, 0, 0})
+						hashes[j] = binary.LittleEndian.Uint64([]byte{byte(i), byte(j), byte(j >> 8), 1, 1, 0, 0, 0})
 					}
 					b.Events = append(b.Events, runOf(0, uint32(i+1), hashes))
 				}
-				done := make(chan error)
-				go func() { done <- x.Apply("a", 1, b) }()
-				for {
-					if s, ok := x.Target("a"); ok && s.Blocks > 0 {
-						break
+				calls := 0
+				x.between = func() {
+					if calls++; calls == after {
+						end(x)
 					}
-					runtime.Gosched()
 				}
-				end(x)
-				if err := <-done; err != nil {
+				if err := x.Apply("a", 1, b); err != nil {
 					t.Fatal(err)
 				}
 				check(t, x)
 				s := x.Stats()
-				if s.Blocks != 0 && s.Blocks != 200*600 || x.Trusted("a") {
-					t.Fatalf("%+v", s)
+				if s.Blocks != 0 || s.Stored != after*600 || x.Trusted("a") {
+					t.Fatalf("after %d events: %+v", after, s)
 				}
-				if s.Blocks == 0 && s.Stored < 200*600 {
-					within++
+				if calls != after {
+					t.Errorf("%d events were applied after the end", calls-after)
 				}
-			}
-			if within == 0 {
-				t.Error("none of 50 came within a message")
 			}
 		})
 	}
