@@ -86,6 +86,7 @@ endpoint = "tcp://dp:5557"
 replay_endpoint = "tcp://dp:6557"
 [[routes]]
 model = "llama"
+strategy = "round_robin"
 aliases = ["gpt-4o", "best"]
 adapters = ["sql"]
 targets = [{ provider = "a", model = "meta/llama" }, { provider = "dp" }]

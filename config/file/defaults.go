@@ -1,6 +1,9 @@
 package file
 
-import "github.com/warmroute/router/lmcache"
+import (
+	"github.com/warmroute/router/lmcache"
+	"github.com/warmroute/router/strategy/leastwork"
+)
 
 // A defaulter is a table of this package. It is given its defaults before the file is
 // read into it.
@@ -24,7 +27,7 @@ func (l *LMCache) defaults() {
 	*l = LMCache{Kind: "auto", RefreshSecs: 2, StaleSecs: 10, TimeoutSecs: 2, Watermark: lmcache.DefaultWatermark}
 }
 
-func (r *Route) defaults() { *r = Route{Strategy: "round_robin"} }
+func (r *Route) defaults() { *r = Route{Strategy: leastwork.Name} }
 
 func (t *RouteTarget) defaults() { t.Weight = 1 }
 

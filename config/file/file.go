@@ -138,7 +138,8 @@ type Route struct {
 	// Adapters are the names of LoRA adapters of the model, which are the engines' own
 	// names for them. Each has a cache of its own.
 	Adapters []string `toml:"adapters"`
-	Strategy string   `toml:"strategy"`
+	// Strategy is the name of the strategy; least_work if the file has none.
+	Strategy string `toml:"strategy"`
 	// TokenSource configures the source of token ids; nil: only the requests.
 	TokenSource *TokenSource `toml:"token_source"`
 	// Failover is router's own Options. Its keys are the plain fields in snake case

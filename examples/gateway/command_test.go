@@ -121,12 +121,12 @@ func TestCheck(t *testing.T) {
 		stderr []string // parts of it; none: it is empty
 	}{
 		{"a good file", []string{"-config", good, "-check"}, 0, "attempts = 3\n", nil},
-		{"two dashes", []string{"--config", good, "--check"}, 0, "strategy = 'round_robin'\n", nil},
+		{"two dashes", []string{"--config", good, "--check"}, 0, "strategy = 'least_work'\n", nil},
 		{"warnings", []string{"-config", warned, "-check"}, 0, "lmcache_aware",
 			[]string{warned + ":6:1: warning: routes[0].strategy: no provider"}},
 		{"warnings, strict", []string{"-config", warned, "-check", "-strict"}, 2, "",
 			[]string{warned + ":6:1: warning: ", "-strict"}},
-		{"good, strict", []string{"-config", good, "-check", "-strict"}, 0, "round_robin", nil},
+		{"good, strict", []string{"-config", good, "-check", "-strict"}, 0, "least_work", nil},
 		{"a bad file", []string{"-config", bad, "-check"}, 2, "", []string{
 			bad + ":3:12: providers[0].api_base: ", bad + ":6:1: routes[0].strategi: ", "did you mean \"strategy\"?",
 			bad + ":7:",

@@ -15,7 +15,7 @@ import (
 	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/internal/workload"
 	"github.com/warmroute/router/prompt"
-	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/roundrobin"
 	"github.com/warmroute/router/vllmtest"
 )
@@ -81,7 +81,7 @@ func runDemo(ctx context.Context, out io.Writer, address string) error {
 }
 
 // run drives the same chats through the gateway with round_robin and with
-// cache_aware, each on fresh replicas, and prints the results.
+// least_work, each on fresh replicas, and prints the results.
 func (d demo) run(ctx context.Context, out io.Writer) error {
 	w := d.workload()
 	fmt.Fprintf(out, "%d simulated replicas (a 70B model on two H100s; time runs %gx as fast), %d tokens of cache each\n",
@@ -90,7 +90,7 @@ func (d demo) run(ctx context.Context, out io.Writer) error {
 		"%d requests over HTTP\n\n",
 		len(w.Conversations), d.document>>10, d.chat.Systems, d.chat.SystemBytes>>10, d.users, len(w.Requests))
 
-	names := []string{roundrobin.Name, cacheaware.Name}
+	names := []string{roundrobin.Name, leastwork.Name}
 	results := make([]*tally, len(names))
 	for i, name := range names {
 		t, err := d.phase(ctx, out, name, w)

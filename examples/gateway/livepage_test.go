@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/debugui"
-	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/roundrobin"
 	"github.com/warmroute/router/vllmtest"
 )
@@ -67,7 +67,7 @@ func TestLiveDemo(t *testing.T) {
 	}
 	requests := len(d.workload().Requests)
 	s := readState(t, url, "")
-	if len(s.Routes) != 2 || s.Route != cacheaware.Name || s.Strategy != cacheaware.Name ||
+	if len(s.Routes) != 2 || s.Route != leastwork.Name || s.Strategy != leastwork.Name ||
 		s.Totals.Finished != requests || len(s.Targets) != d.replicas {
 		t.Errorf("%+v", s)
 	}

@@ -34,7 +34,8 @@ import (
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/prompt"
-	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/leastwork"
+	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
 func main() {
@@ -97,7 +98,7 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.SetOutput(stderr)
 	fs.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
 	fs.BoolVar(&c.demo, "demo", false,
-		"show round_robin and cache_aware side by side on replicas in this process, and end")
+		"show round_robin and least_work side by side on replicas in this process, and end")
 	fs.StringVar(&c.live, "debug", "",
 		"`address` of a live page of decisions and their reasons, without a login: 127.0.0.1:6060, say (empty: none; with "+
 			"-demo a port of its own)")
@@ -111,7 +112,7 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 
 	f, fleet := &c.fleet, make(map[string]bool)
 	own := func(name string) string { fleet[name] = true; return name }
-	fs.StringVar(&f.strategy, own("strategy"), cacheaware.Name, "* how to choose a target: "+strategyNames())
+	fs.StringVar(&f.strategy, own("strategy"), leastwork.Name, "* how to choose a target: "+strategyNames())
 	fs.Float64Var(&f.leastWork.MissWeight, own("miss-weight"), 0,
 		"* least_work: the cost of a token that is not cached (0: 5)")
 	fs.Float64Var(&f.leastWork.ContextWeight, own("context-weight"), 0,
@@ -274,6 +275,11 @@ func (c *command) run(ctx context.Context, s *service) error {
 	f := s.gateway.File()
 	c.serve.log.Info("listening", "address", ln.Addr().String(),
 		"strategy", strategiesOf(f), "targets", len(s.gateway.View().Snapshot()))
+	for i := range f.Routes {
+		if by := fallbackOf(&f.Routes[i]); by != "" {
+			c.serve.log.Info("prompts without token ids", "route", f.Routes[i].Model, "fallback", by)
+		}
+	}
 	watching, stop := context.WithCancel(context.Background()) // to the last reply, beyond ctx
 	watched := make(chan struct{})
 	go func() {
@@ -296,6 +302,14 @@ func strategiesOf(f *file.File) string {
 		}
 	}
 	return strings.Join(names, ",")
+}
+
+// fallbackOf returns the way in which a route of precise_cache_aware chooses without token ids, "" for another route.
+func fallbackOf(r *file.Route) string {
+	if c, ok := r.Settings[precisecacheaware.Name].(*precisecacheaware.Config); ok && r.Strategy == precisecacheaware.Name {
+		return c.Fallback
+	}
+	return ""
 }
 
 // server runs a Handler until its ctx is done.

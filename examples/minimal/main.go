@@ -19,7 +19,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/prompt"
-	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/leastwork"
 )
 
 func main() {
@@ -33,7 +33,7 @@ func main() {
 type gateway struct{ *router.Router }
 
 func newGateway(urls []string) (*gateway, error) {
-	strategy, err := cacheaware.New(cacheaware.Config{})
+	strategy, err := leastwork.New(leastwork.Config{})
 	if err != nil {
 		return nil, err
 	}
