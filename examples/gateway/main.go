@@ -306,10 +306,11 @@ func strategiesOf(f *file.File) string {
 
 // fallbackOf returns the way in which a route of precise_cache_aware chooses without token ids, "" for another route.
 func fallbackOf(r *file.Route) string {
-	if c, ok := r.Settings[precisecacheaware.Name].(*precisecacheaware.Config); ok && r.Strategy == precisecacheaware.Name {
-		return c.Fallback
+	c, ok := r.Settings[precisecacheaware.Name].(*precisecacheaware.Config)
+	if !ok || r.Strategy != precisecacheaware.Name {
+		return ""
 	}
-	return ""
+	return c.Fallback
 }
 
 // server runs a Handler until its ctx is done.

@@ -15,11 +15,16 @@ import (
 var errNotObject = errors.New("the body is no JSON object")
 
 // question makes the body that asks for the ids of a request. Its members are
-// passed on as they are.
+// passed on as they are, except for two that have the default of every engine.
+//
+// Sources: TokenizeChatRequest of vLLM 0.33.0 (vllm/entrypoints/serve/tokenize/protocol.py), which ignores
+// tool_choice; TokenizeRequest of SGLang 0.5.23 (python/sglang/srt/entrypoints/openai/protocol.py) with
+// _process_messages (serving_chat.py there), by which a tool_choice that names a function leaves the other
+// tools out of the prompt.
 func question(chat bool, body []byte) ([]byte, error) {
 	members := []string{"model", "prompt", "add_special_tokens"}
 	if chat {
-		members = []string{"model", "messages", "tools", "chat_template", "chat_template_kwargs",
+		members = []string{"model", "messages", "tools", "tool_choice", "chat_template", "chat_template_kwargs",
 			"add_generation_prompt", "continue_final_message", "add_special_tokens"}
 	}
 	values := make([][]byte, len(members))
@@ -42,7 +47,7 @@ func question(chat bool, body []byte) ([]byte, error) {
 	}
 	out := append(make([]byte, 0, size+256), '{')
 	for i, v := range values {
-		if v == nil || string(v) == "null" {
+		if v == nil || string(v) == "null" || standard(members[i], string(v)) {
 			continue
 		}
 		if len(out) > 1 {
@@ -51,6 +56,12 @@ func question(chat bool, body []byte) ([]byte, error) {
 		out = append(append(append(append(out, '"'), members[i]...), `":`...), v...)
 	}
 	return append(out, '}'), nil
+}
+
+// standard reports whether a member has the value that all engines use without it. SGLang's /tokenize renders by
+// other rules, and some models not at all, if add_generation_prompt is there.
+func standard(member, value string) bool {
+	return member == "add_generation_prompt" && value == "true" || member == "tool_choice" && value == `"auto"`
 }
 
 // post asks one engine.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// sourceKey is one engine's route for one kind of request: SGLang takes texts and
-// refuses chats.
+// sourceKey is one engine's route for one kind of request: SGLang before 0.5.23 takes
+// texts and refuses chats.
 type sourceKey struct{ target, kind string }
 
 // source is the state of one; guarded by Client.mu.

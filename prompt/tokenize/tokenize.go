@@ -1,7 +1,10 @@
 // Package tokenize asks the engines for the token ids of prompts, for gateways
 // that have no tokenizer of their own and may do I/O before they route.
 //
-// It posts to /tokenize, which vLLM has for chats and texts, SGLang for texts. It
+// It posts to /tokenize, which vLLM and, from 0.5.23 on, SGLang have for chats and texts; older versions of
+// SGLang refuse chats, and are then not asked for a time. SGLang's chat completions ignore chat_template,
+// add_special_tokens and an add_generation_prompt of false, which its /tokenize reads: its ids of such requests are
+// wrong until the first reply contradicts them. It
 // is exact or silent: a prompt that this route would not render as the engine renders the
 // request itself (images, unknown members, other APIs) is not asked for, and a failure
 // is counted, reported through [Trace], and costs a router nothing but the

@@ -108,6 +108,8 @@ func TestQuestion(t *testing.T) {
 			`{"model":"m","messages":[{"role":"user","content":"\u0078"}],"tools":[ 1],"chat_template":"t","chat_template_kwargs":{"a": 1},"add_generation_prompt":false,"continue_final_message":true,"add_special_tokens":true}`},
 		{chatPath, `{"tools":null,"messages":[{"role":"user","content":"x"}]}`,
 			`{"messages":[{"role":"user","content":"x"}]}`},
+		{chatPath, `{"tool_choice":"auto","add_generation_prompt":true,"messages":[{"role":"user","content":"x"}]}`,
+			`{"messages":[{"role":"user","content":"x"}]}`},
 		{textPath, `{"max_tokens":1,"prompt":"x","model":"m","add_special_tokens":false}`,
 			`{"model":"m","prompt":"x","add_special_tokens":false}`},
 	} {

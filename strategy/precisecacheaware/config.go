@@ -30,10 +30,10 @@ type Config struct {
 	Index *kvindex.Index
 	// Fallback decides for a prompt without Tokens, and for any prompt if no Ready
 	// target's stream can be trusted: FallbackLeastLoad, which "" means too, or
-	// FallbackText. Programs whose prompts have Text set FallbackText, also those with a
-	// token source of their own, which is not seen here: it has no ids for some prompts, and
-	// by load alone the turns of a conversation do not stay at one target. Package config
-	// sets it for routes with a token source. If FallbackStrategy is set, it is that strategy's name in
+	// FallbackText. Set FallbackText if prompts have Text, also with a token source of the
+	// program's own, which is not seen here: it has no ids for some prompts, and by load
+	// alone the turns of a conversation do not stay at one target. Package config sets it
+	// for routes with a token source. If FallbackStrategy is set, it is that strategy's name in
 	// Reasons: up to 40 of the characters a to z, 0 to 9 and _; "" means "other".
 	Fallback string
 	// FallbackStrategy decides instead of Fallback; nil: Fallback does. It records
