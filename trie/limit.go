@@ -29,6 +29,8 @@ const (
 	expired = 1024
 	// limited is how many prompts one write drops at most because of a limit.
 	limited = 64
+	// mostLost is the number of a slot's lost prompts at which those of all slots are halved.
+	mostLost = 1024
 )
 
 // InsertPast is Insert, and returns what was recorded before. Inserts are numbered
@@ -121,6 +123,7 @@ func (t *Trie) Expire(id string, last uint64, least int) {
 			break
 		}
 		t.evictOldest(&sl.list)
+		t.lose(sl)
 	}
 	t.maintain(0)
 }
@@ -149,5 +152,16 @@ func (t *Trie) keepLimit(s uint16) {
 			return
 		}
 		t.evictOldest(&sl.list)
+		t.lose(sl)
+	}
+}
+
+// lose counts a prompt of sl as lost.
+func (t *Trie) lose(sl *slot) {
+	if sl.lost++; sl.lost < mostLost {
+		return
+	}
+	for i := range t.slots {
+		t.slots[i].lost /= 2
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // recordOf is the record of one target as one would write it without caring for speed.
@@ -139,4 +141,35 @@ func TestLastInsertIsFound(t *testing.T) {
 	}
 	tr.Limit("nobody", 5)
 	tr.Expire("nobody", 5, 0)
+}
+
+// What Expire and Limit drop still counts as recorded prompts, so that targets compare, until it is long ago.
+func TestWarmedCountsLost(t *testing.T) {
+	tr, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	insert := func(id string, from, n int) {
+		for i := range n {
+			tr.Insert("m", fmt.Sprintf("%06d and more", from+i), id)
+		}
+	}
+	insert("a", 0, 20)
+	insert("b", 0, 20)
+	last := tr.Usage("a").Newest
+	tr.Expire("a", last, 0)
+	tr.Limit("b", 100)
+	ids := []string{"a", "b"}
+	if diff := cmp.Diff([]int{20, 20}, tr.Warmed(ids, nil)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	insert("b", 100, 10*mostLost)
+	got := tr.Warmed(ids, nil)
+	if got[0] > 1 || got[1] > mostLost+100 {
+		t.Errorf("%v after many more", got)
+	}
+	tr.Forget("b")
+	if got := tr.Warmed(ids, nil); got[1] != 0 {
+		t.Errorf("%d after Forget", got[1])
+	}
 }

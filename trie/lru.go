@@ -175,7 +175,7 @@ func (t *Trie) slotOf(id string) (uint16, bool) {
 	}
 	t.ids[id] = s
 	t.slots[s].id = id
-	t.slots[s].limit = 0
+	t.slots[s].limit, t.slots[s].lost = 0, 0
 	t.gen++
 	return s, true
 }

@@ -84,6 +84,7 @@ type slot struct {
 	bytes   int // of their text
 	limit   int // of bytes; 0: none
 	prompts int
+	lost    int  // prompts that Expire and limit dropped, halved with those of the other slots now and then
 	list    list // its prompts, the least recently inserted first
 }
 
@@ -241,7 +242,8 @@ func (t *Trie) Forget(id string) {
 	t.maintain(0)
 }
 
-// Warmed returns how many prompts are recorded for each of ids; the result reuses
+// Warmed returns how many prompts are recorded for each of ids. Prompts that Expire and Limit dropped lately count too,
+// so that the numbers of targets compare although the record of one of them was cut. The result reuses
 // n if it is large enough. Allocations are as for Match.
 func (t *Trie) Warmed(ids []string, n []int) []int {
 	n = sized(n, len(ids))
@@ -251,7 +253,7 @@ func (t *Trie) Warmed(ids []string, n []int) []int {
 	for i, s := range r.slots {
 		n[i] = 0
 		if s >= 0 {
-			n[i] = t.slots[s].prompts
+			n[i] = t.slots[s].prompts + t.slots[s].lost
 		}
 	}
 	return n

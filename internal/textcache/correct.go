@@ -15,7 +15,11 @@ import (
 // Engines evict the least recently used blocks, so all prompts that were last sent there before that part are gone too,
 // and the text of those that were sent since bounds the target's capacity from above. The record of the target is cut
 // to it, and a little further, because the evicted part lies somewhere beyond the capacity. A report that
-// confirms an old part lets a record at its bound grow again.
+// confirms an old part lets a record at its bound grow again, and so, slowly, does each report that denies nothing: what
+// was dropped is not asked for there again, so that nothing else would show that the bound is too low.
+//
+// Engines cache whole blocks, so a report may lack nearly one of them. The greatest common divisor of a target's reports
+// is a multiple of its block's size.
 const (
 	// leastTokens is how much a report must differ from the belief: several blocks of the usual sizes (16 to 64), or a
 	// chat template and the end of a turn.
@@ -28,6 +32,8 @@ const (
 	// After a denial the limit is an eighth less than the bound that it proves; after a second one without a confirmation
 	// between them, or before the first confirmation, a quarter; then half. A confirmation adds 1/grow.
 	shrink, grow = 8, 8
+	// A record at its bound grows by 1/probe of the new text of a prompt.
+	probe = 8
 	// One denial takes back at most half of the record.
 	mostLost = 2
 	// alwaysNothing is how many reports from the first denial on, none of them above 0, show that the 0 of these
@@ -49,16 +55,20 @@ type belief struct {
 type learned struct {
 	mu            sync.Mutex
 	waiting, late map[uint64]struct{} // inserts of prompts that are not computed yet; late is dropped when waiting is full
-	last          map[string]denial   // of each target; the zero denial after a confirmation alone
+	last          map[string]evidence // of each target
 	some          bool                // a report was above 0
 	nothing       int                 // reports before that, from the first denial on
 }
 
-// denial is the last one of a target that counted.
-type denial struct {
-	at   uint64 // the insert before which its target's requests add nothing to it
-	left int    // bytes of the record that stay
-	row  int    // such denials since the last confirmation
+// evidence is what the reports of one target have shown, and its last denial that counted.
+type evidence struct {
+	first   int    // reported tokens, of the first report above 0
+	grain   int    // the greatest common divisor of them all, if one differs from the first; else 0
+	judged  bool   // something was denied or confirmed
+	limited bool   // the record has a limit
+	at      uint64 // the insert before which the target's requests add nothing to the denial
+	left    int    // bytes of the record that stay
+	row     int    // denials since the last confirmation
 }
 
 // sent notes that a prompt is under way.
@@ -119,18 +129,50 @@ func (c *Cache) correct(k *Key, id string, past belief, o *router.Outcome) {
 	if !l.some && l.nothing > 0 && float64(k.Size()) >= least && c.meaningless() {
 		return
 	}
+	e := l.reported(id, o.CachedTokens)
+	whole := held - perToken*float64(e.grain) // at least so much of it is in whole blocks
+	fresh := (k.Size() - past.Held) / probe
 	switch {
 	case more:
-		c.enlarge(id)
+		c.enlarge(id, fresh+c.trie.Usage(id).Limit/grow)
 	case past.young || past.Last == 0 || held < least:
-	case held-reported >= least && denied*reported < held:
+		c.enlarge(id, fresh)
+	case whole-reported >= least && denied*reported < whole:
 		c.deny(id, past, past.Held == k.Size())
 	case confirmed*(held-reported) <= held:
 		l.confirm(id)
 		if u := c.trie.Usage(id); past.Last <= u.Oldest+(u.Newest-u.Oldest)/2 {
-			c.enlarge(id)
+			fresh += u.Limit / grow
 		}
+		c.enlarge(id, fresh)
+	default:
+		c.enlarge(id, fresh)
 	}
+}
+
+// reported takes in a report of n cached tokens, and returns what is known of its target.
+func (l *learned) reported(id string, n int) evidence {
+	e := l.last[id]
+	switch {
+	case n <= 0 || e.grain == 1 || n == e.first:
+		return e
+	case e.first == 0:
+		e.first = n
+	case e.grain == 0:
+		e.grain = gcd(e.first, n)
+	default:
+		e.grain = gcd(e.grain, n)
+	}
+	l.put(id, e)
+	return e
+}
+
+// gcd returns the greatest common divisor of a and b, which are not negative.
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // meaningless counts a report of 0, and reports whether it has no meaning. Then the limits go, which all rest on such
@@ -141,8 +183,10 @@ func (c *Cache) meaningless() bool {
 		l.nothing++
 		return false
 	}
-	for id := range l.last {
-		c.trie.Limit(id, 0)
+	for id, e := range l.last {
+		if e.limited {
+			c.trie.Limit(id, 0)
+		}
 	}
 	clear(l.last)
 	return true
@@ -157,7 +201,8 @@ func (c *Cache) deny(id string, past belief, whole bool) {
 	if before.Oldest > past.Last && !whole {
 		return // it was dropped since
 	}
-	if d, ok := l.last[id]; ok && past.Now <= d.at {
+	d := l.last[id]
+	if past.Now <= d.at {
 		// It was sent before the last denial came: both say the same about the capacity.
 		c.trie.Expire(id, past.Last, d.left)
 		if u := c.trie.Usage(id); u.Limit > 0 {
@@ -168,8 +213,7 @@ func (c *Cache) deny(id string, past belief, whole bool) {
 	left := before.Bytes / mostLost
 	c.trie.Expire(id, past.Last, left)
 	u := c.trie.Usage(id)
-	d, ok := l.last[id]
-	if !ok {
+	if !d.judged {
 		d.row = 1 // nothing was ever confirmed
 	}
 	limit := max(u.Bytes-u.Bytes/max(shrink>>d.row, 2), left, 1)
@@ -177,31 +221,34 @@ func (c *Cache) deny(id string, past belief, whole bool) {
 		limit = min(limit, u.Limit)
 	}
 	c.trie.Limit(id, limit)
-	l.put(id, denial{at: u.Newest, left: left, row: d.row + 1})
+	l.put(id, evidence{first: d.first, grain: d.grain, judged: true, limited: true, at: u.Newest, left: left, row: d.row + 1})
 }
 
 // confirm ends a row of denials.
 func (l *learned) confirm(id string) {
-	if d, ok := l.last[id]; !ok || d.row > 0 {
-		d.row = 0
-		l.put(id, d)
+	if e := l.last[id]; !e.judged || e.row > 0 {
+		e.judged, e.row = true, 0
+		l.put(id, e)
 	}
 }
 
-func (l *learned) put(id string, d denial) {
+func (l *learned) put(id string, e evidence) {
 	if _, ok := l.last[id]; ok {
-		l.last[id] = d
+		l.last[id] = e
 		return
 	}
 	if l.last == nil || len(l.last) >= maxTargets {
-		l.last = make(map[string]denial)
+		l.last = make(map[string]evidence)
 	}
-	l.last[strings.Clone(id)] = d
+	l.last[strings.Clone(id)] = e
 }
 
-// enlarge lets the record of a target grow that is near its limit.
-func (c *Cache) enlarge(id string) {
+// enlarge lets the record of a target grow by n bytes if it is near its limit, under learned.mu.
+func (c *Cache) enlarge(id string, n int) {
+	if !c.learned.last[id].limited {
+		return
+	}
 	if u := c.trie.Usage(id); u.Limit > 0 && u.Bytes >= u.Limit-u.Limit/grow && u.Limit < math.MaxInt/2 {
-		c.trie.Limit(id, u.Limit+max(u.Limit/grow, 1))
+		c.trie.Limit(id, u.Limit+max(min(n, u.Limit/grow), 1))
 	}
 }

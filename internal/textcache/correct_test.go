@@ -163,9 +163,52 @@ func TestLearnedIsBounded(t *testing.T) {
 		t.Errorf("%d prompts wait", n)
 	}
 	for i := range 2 * maxTargets {
-		c.learned.put(fmt.Sprint(i), denial{})
+		c.learned.put(fmt.Sprint(i), evidence{})
 	}
 	if n := len(c.learned.last); n > maxTargets {
 		t.Errorf("%d targets are remembered", n)
+	}
+}
+
+// An engine that caches whole blocks of 512 tokens reports 0 of 500 that it has, and 512 of 1,000.
+func TestLargeBlocksDenyNothing(t *testing.T) {
+	c := newCache(t, trie.Config{})
+	report := func(p router.Prompt) {
+		tokens := len(p.Text) / 4
+		held := c.cached(p, "a")[0] / 4
+		c.record(decide(p, "a", false), sentNow, firstSeen, router.Outcome{Stage: router.Finished, Status: 200,
+			PromptTokens: tokens, CachedTokens: min(held, tokens-1) / 512 * 512, CachedReported: true})
+	}
+	for _, size := range []int{4800, 8800} { // so that the block is known
+		p := text(strings.Repeat("long", size/4))
+		report(p)
+		report(text(p.Text + "and more"))
+	}
+	for i := range 20 {
+		report(chat(i))
+	}
+	for i := range 20 {
+		p := text(chat(i).Text[:2000])
+		report(p)
+		report(text(p.Text + "goes on"))
+	}
+	if got := c.believed(20); got != 20 || c.trie.Usage("a").Limit != 0 {
+		t.Errorf("%d chats are believed, limit %d", got, c.trie.Usage("a").Limit)
+	}
+}
+
+// A record at its limit grows again, if nothing is denied, although nothing old is asked for.
+func TestLimitIsProbed(t *testing.T) {
+	c := fill(t, 20, false)
+	c.record(decide(chat(15), "a", false), sentNow, reported(0))
+	before := c.trie.Usage("a").Limit
+	if before == 0 {
+		t.Fatal("no limit")
+	}
+	for i := range 100 {
+		c.record(decide(chat(100+i), "a", false), sentNow, firstSeen, reported(0))
+	}
+	if after := c.trie.Usage("a").Limit; after < before+before/8 {
+		t.Errorf("the limit is %d after 100 new chats, %d before", after, before)
 	}
 }
