@@ -21,7 +21,7 @@ type Batch struct {
 	UnknownEvents, UnknownKeys, UnknownTokens int
 
 	words  []uint64 // the memory of Hashes, Sums and Extra
-	tokens []uint32 // the memory of Tokens
+	tokens []uint32 // the memory of Tokens and After
 }
 
 // EventKind is the kind of an Event.
@@ -31,7 +31,8 @@ type EventKind uint8
 const (
 	Stored  EventKind = iota + 1 // blocks became resident
 	Removed                      // copies of blocks went
-	Cleared                      // all blocks went
+	Cleared                      // all blocks went, or all of one part of the cache
+	Moved                        // copies of blocks went from one medium to another
 )
 
 // String returns the kind's name in snake case.
@@ -43,6 +44,8 @@ func (k EventKind) String() string {
 		return "removed"
 	case Cleared:
 		return "cleared"
+	case Moved:
+		return "moved"
 	}
 	return "event_" + strconv.Itoa(int(k))
 }
@@ -54,8 +57,12 @@ type Medium uint8
 const (
 	Device  Medium = iota // the accelerator's own memory, which is meant by an engine that names none
 	Host                  // the CPU's memory
-	Storage               // disks, other machines, anything else
+	Storage               // disks, anything else
+	Remote                // other machines, and pools that machines share
 )
+
+// tiers is the number of media.
+const tiers = int(Remote) + 1
 
 // Spec is the kind of attention that a group of layers has.
 type Spec uint8
@@ -72,15 +79,22 @@ const (
 // for its blocks. They are handles, and nothing is computed from them.
 type Event struct {
 	Kind   EventKind
-	Medium Medium
+	Medium Medium // of a Moved, the one that the copies are in now
+	From   Medium // of a Moved, the one that they were in before
 	Spec   Spec
 	Reused bool // a block that was there before is announced again
+	// Partly says that a Cleared ends the blocks of Medium alone.
+	Partly bool
 	// Pairs says that the engine's blocks are made of pairs of neighbouring
 	// tokens (EAGLE): n pairs cover n + 1 tokens, and Tokens has that one more.
 	Pairs bool
+	// Ahead is the number of tokens after a block that the block's hash covers; at most
+	// MaxAhead.
+	Ahead uint8
 	// HasParent says whether the blocks follow Parent; else they begin a prompt.
 	HasParent bool
-	// Group is the cache group, -1 if the engine did not report it.
+	// Group is the cache group, -1 if the engine did not report it. A Cleared with a Group of 0 or
+	// more ends the blocks of that group alone, if Partly is set.
 	Group int32
 	// Window is the sliding window in tokens, 0 if the engine did not report it.
 	Window int32
@@ -97,8 +111,11 @@ type Event struct {
 	// Tokens are those of the blocks, one after another; nil if the engine did not
 	// say.
 	Tokens []uint32
+	// After has Ahead tokens for each block: those that follow it.
+	After []uint32
 	// Extra has for each block a fingerprint of all that distinguishes it but its
-	// tokens (images, embeddings), 0 for nothing; nil if no block has any.
+	// tokens and After (images, embeddings, lists of tokens of unknown use), 0 for nothing; nil if
+	// no block has any.
 	Extra []uint64
 	// Left are the copies that are left of each block of a Removed; nil if the engine
 	// did not say.

@@ -139,14 +139,20 @@ func (d *decoder) events() {
 	}
 }
 
+// tierCleared is an event that was proposed for vLLM (pull request 57296): without a medium it
+// says nothing.
+const tierCleared = "TierBlocksCleared"
+
 func kindOf(tag []byte) EventKind {
 	switch string(tag) {
 	case "BlockStored":
 		return Stored
 	case "BlockRemoved":
 		return Removed
-	case "AllBlocksCleared":
+	case "AllBlocksCleared", tierCleared:
 		return Cleared
+	case "BlockTransferred": // ATOM's
+		return Moved
 	}
 	return 0
 }

@@ -12,7 +12,13 @@ func (d *decoder) finish(f *fields) {
 	if d.err != nil {
 		return
 	}
-	if f.Kind != Cleared && !f.hashes {
+	if f.tier && !f.medium {
+		d.batch.UnknownEvents++
+		return
+	}
+	if f.Kind == Cleared {
+		f.Partly = f.medium || f.group || f.remote || f.Adapter != "" || f.Salt != ""
+	} else if !f.hashes {
 		d.fail(errors.New("an event without block hashes"))
 		return
 	}
@@ -24,7 +30,13 @@ func (d *decoder) finish(f *fields) {
 		f.Adapter = "id:" + strconv.FormatInt(f.loraID, 10)
 	}
 	if f.remote {
-		f.Medium = Storage // another machine's
+		f.Medium = Remote
+	}
+	if f.ahead > 0 {
+		d.lookahead(f)
+	}
+	for _, at := range f.lists[:f.nlists] {
+		d.unknownLists(f, at)
 	}
 	if f.extra > 0 {
 		d.extraKeys(f, f.extra, false)
@@ -79,10 +91,7 @@ func (d *decoder) extraKeys(f *fields, at int, whole bool) {
 			return
 		}
 		if sum != 0 {
-			if f.Extra == nil {
-				f.Extra = d.cut(len(f.Hashes))
-			}
-			f.Extra[i] ^= sum
+			f.differs(i, d, sum)
 		}
 	}
 }

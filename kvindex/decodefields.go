@@ -17,7 +17,16 @@ type fields struct {
 	extra   int // the start of the extra keys, 0 for none
 	objects int // the start of a list of each block's multimodal objects
 	remote  bool
+	ahead   int           // the start of a list of the tokens after each block, 0 for none
+	tier    bool          // it is a tierCleared
+	medium  bool          // a medium was named
+	group   bool          // a group was named
+	lists   [maxLists]int // starts of values that may be lists of tokens of unknown use
+	nlists  int
 }
+
+// maxLists bounds the unknown members of an event that are looked at.
+const maxLists = 4
 
 func newFields(k EventKind) fields {
 	return fields{Event: Event{Kind: k, Group: -1}}
@@ -40,6 +49,7 @@ func (d *decoder) arrayEvent() {
 		return
 	}
 	f := newFields(k)
+	f.tier = string(tag) == tierCleared
 	for i := range n {
 		switch {
 		case d.err != nil:
@@ -48,9 +58,12 @@ func (d *decoder) arrayEvent() {
 			d.field(&f, storedFields[i])
 		case k == Removed && i < len(removedFields):
 			d.field(&f, removedFields[i])
+		case k == Cleared && i < len(clearedFields):
+			d.field(&f, clearedFields[i])
+		case k == Moved && i < len(movedFields):
+			d.field(&f, movedFields[i])
 		default:
-			d.batch.UnknownKeys++
-			d.skip(1)
+			d.unknown(&f)
 		}
 	}
 	d.finish(&f)
@@ -63,7 +76,20 @@ var (
 		"extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
 	}
 	removedFields = [...]string{"block_hashes", "medium", "group_idx"}
+	clearedFields = [...]string{"medium"}                                                // ATOM's
+	movedFields   = [...]string{"block_hashes", "from_medium", "to_medium", "group_idx"} // ATOM's
 )
+
+// unknown passes over the value of a member that is not known. A list of lists may be tokens
+// that a block's hash covers: finish looks at it when the number of blocks is known.
+func (d *decoder) unknown(f *fields) {
+	d.batch.UnknownKeys++
+	if f.Kind == Stored && d.peek() == kArray && f.nlists < maxLists {
+		f.lists[f.nlists] = d.off
+		f.nlists++
+	}
+	d.skip(1)
+}
 
 func (d *decoder) mapEvent() {
 	n := d.header(kMap)
@@ -80,7 +106,8 @@ func (d *decoder) mapEvent() {
 				return
 			}
 			if d.peek() == kString {
-				f.Kind = kindOf(d.bytes())
+				tag := d.bytes()
+				f.Kind, f.tier = kindOf(tag), string(tag) == tierCleared
 			} else {
 				d.skip(1)
 			}
@@ -138,10 +165,17 @@ func (d *decoder) field(f *fields, key string) {
 			f.loraID, _ = d.int()
 			f.hasID = true
 		}
-	case "medium":
+	case "medium", "to_medium":
 		if !d.nil() {
-			f.Medium = medium(d.bytes())
+			f.Medium, f.medium = medium(d.bytes()), true
 		}
+	case "from_medium":
+		if !d.nil() {
+			f.From = medium(d.bytes())
+		}
+	case "lookahead_token_ids": // vLLM's since 0.33: distributed/kv_events.py
+		f.ahead = d.off
+		d.skip(1)
 	case "lora_name":
 		if d.peek() == kMap { // SGLang 0.5.18 and 0.5.19: a map of the fields that were new then
 			for range d.header(kMap) {
@@ -172,7 +206,7 @@ func (d *decoder) field(f *fields, key string) {
 		d.skip(1)
 	case "group_idx":
 		if !d.nil() {
-			f.Group = int32(d.number(0, 1<<20))
+			f.Group, f.group = int32(d.number(0, 1<<20)), true
 		}
 	case "kv_cache_spec_kind":
 		if !d.nil() {
@@ -197,8 +231,7 @@ func (d *decoder) field(f *fields, key string) {
 	case "session_id", "ownership", "event_version": // known, and of no use here
 		d.skip(1)
 	default:
-		d.batch.UnknownKeys++
-		d.skip(1)
+		d.unknown(f)
 	}
 }
 
@@ -217,6 +250,8 @@ func medium(b []byte) Medium {
 		return Device
 	case bytes.EqualFold(b, []byte("CPU")), bytes.EqualFold(b, []byte("CPU_PINNED")):
 		return Host
+	case bytes.EqualFold(b, []byte("REMOTE")), bytes.EqualFold(b, []byte("EXTERNAL")):
+		return Remote
 	}
 	return Storage
 }

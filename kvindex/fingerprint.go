@@ -56,7 +56,7 @@ func (s *secrets) sixteen(t *[16]uint32) uint64 {
 // It is the inner loop of Match: the code of sixteen is repeated here
 // because a call for each block costs a quarter of it.
 func (s *secrets) common(sh shape, tokens []uint32, want []uint64) int {
-	if sh != 16<<1 {
+	if sh != plain16 {
 		size, reach := sh.size(), sh.size()+sh.extra()
 		for i, w := range want {
 			if len(tokens) < reach || s.block(tokens[:reach], 0) != w {
@@ -124,23 +124,42 @@ func (s *secrets) text(h uint64, t string) uint64 {
 	return h
 }
 
-// shape is the form of a target's blocks: how many tokens they have and whether
-// they are made of pairs. Blocks of different shapes are never compared.
+// shape is the form of a target's blocks: how many tokens they have, how many after
+// these the block's hash covers, and whether they are made of pairs. Blocks of
+// different shapes are never compared.
 type shape uint32
 
-func shapeOf(blockSize int32, pairs bool) shape {
-	s := shape(blockSize) << 1
+// MaxAhead is the greatest number of tokens after a block that belong to its key. A block with
+// more of them is never matched.
+const MaxAhead = 255
+
+const (
+	shapeAhead = 1 // the first bit of the tokens after a block
+	shapeSize  = 9 // the first bit of the size
+
+	plain16 = shape(16) << shapeSize
+)
+
+func shapeOf(blockSize int32, pairs bool, ahead uint8) shape {
+	s := shape(blockSize)<<shapeSize | shape(ahead)<<shapeAhead
 	if pairs {
 		s |= 1
 	}
 	return s
 }
 
-func (s shape) size() int { return int(s >> 1) }
+func (e *Event) shape() shape { return shapeOf(e.BlockSize, e.Pairs, e.Ahead) }
 
-// extra is the number of tokens that a block reaches beyond its own: the second
-// of its last pair.
-func (s shape) extra() int { return int(s & 1) }
+func (s shape) size() int { return int(s >> shapeSize) }
+
+// pairs is 1 for the second token of a block's last pair, else 0.
+func (s shape) pairs() int { return int(s & 1) }
+
+// ahead is the number of tokens after a block that its hash covers.
+func (s shape) ahead() int { return int(s>>shapeAhead) & MaxAhead }
+
+// extra is the number of tokens that a block's key reaches beyond its own.
+func (s shape) extra() int { return s.pairs() + s.ahead() }
 
 // root is the key of all prompts of one scope with blocks of one shape.
 func (s *secrets) root(sh shape, adapter, salt string) uint64 {

@@ -80,7 +80,7 @@ func (s *script) event() Event {
 	if s.next(6) == 0 {
 		from = uint64(s.next(8))
 	}
-	for i := range n*int(e.BlockSize) + shapeOf(2, e.Pairs).extra() {
+	for i := range n*int(e.BlockSize) + shapeOf(2, e.Pairs, 0).extra() {
 		e.Tokens = append(e.Tokens, uint32(from)+uint32(i/2))
 	}
 	if shape == 10 {

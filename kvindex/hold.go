@@ -163,10 +163,20 @@ func (h *hold) mark(i int, bit uint32, on bool) {
 	a.layers[i].Store(m)
 }
 
-// useful says whether the block at bit is resident on the device or in the host's
-// memory.
+// useful says whether the block at bit is resident in any medium.
 func (h *hold) useful(bit uint32) bool {
-	return h.own>>bit&1 != 0 || h.target.host >= 0 && h.main().layer(h.target.host)>>bit&1 != 0
+	return h.own>>bit&1 != 0 || h.target.anyTier && h.tiered(bit)
+}
+
+// tiered says whether the block at bit is resident in a medium that is not the device.
+func (h *hold) tiered(bit uint32) bool {
+	m := h.main()
+	for _, i := range h.target.tier {
+		if i >= 0 && m.layer(i)>>bit&1 != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // empty says whether a main hold knows nothing and has none below.

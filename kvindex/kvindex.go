@@ -45,6 +45,9 @@ type Config struct {
 	// 1 counts both alike. Match rounds the sum down to whole blocks. It is between 0
 	// and 1, and targets with sliding windows have none.
 	HostCredit float64
+	// StorageCredit is the same of a block that is on a disk, or in a medium of another name, and
+	// RemoteCredit that of one on another machine. A block in several media counts by the greatest.
+	StorageCredit, RemoteCredit float64
 	// Trace reports gaps, restarts and block sizes of the targets' streams.
 	Trace Trace
 }
@@ -79,6 +82,7 @@ const maxTargets = 1 << 16
 type Index struct {
 	cfg     Config
 	secrets *secrets
+	credits [tiers]float64 // the worth of a block in each medium
 
 	// Read without a lock.
 	roots  node                               // its children are the roots, by key
@@ -97,6 +101,7 @@ type Index struct {
 	touched uint64   // keeps loads that are made for their own sake
 	waiting []uint64 // hashes for which orphans wait, of the event that is being applied
 	keys    []uint64 // scratch: the fingerprints of an event's blocks
+	ahead   []uint32 // scratch: the tokens of a block and those after it
 	lost    Counters // of targets that were forgotten
 
 	between func() // runs in tests where Apply has given up the lock
@@ -118,8 +123,12 @@ func (c Config) validate() error {
 	bad.Check(c.MaxBlocks >= 0 && c.MaxBlocks <= maxBlocks, "MaxBlocks", c.MaxBlocks,
 		fmt.Sprintf("between 0 and %d", maxBlocks))
 	bad.Check(c.MaxOrphans >= 0, "MaxOrphans", c.MaxOrphans, "at least 0")
-	ok := c.HostCredit >= 0 && c.HostCredit <= 1 // NaN is neither
-	bad.Check(ok, "HostCredit", c.HostCredit, "between 0 and 1")
+	credit := func(name string, v float64) {
+		bad.Check(v >= 0 && v <= 1, name, v, "between 0 and 1") // NaN is neither
+	}
+	credit("HostCredit", c.HostCredit)
+	credit("StorageCredit", c.StorageCredit)
+	credit("RemoteCredit", c.RemoteCredit)
 	return bad.Err()
 }
 
@@ -131,6 +140,7 @@ func New(cfg Config) (*Index, error) {
 	}
 	cfg = cfg.WithDefaults()
 	x := &Index{cfg: cfg, secrets: newSecrets(), uses: make(map[shape]int)}
+	x.credits = [tiers]float64{Device: 1, Host: cfg.HostCredit, Storage: cfg.StorageCredit, Remote: cfg.RemoteCredit}
 	x.states.Store(new([]atomic.Uint64))
 	x.shapes.Store(new([]shape))
 	x.ids.Store(&map[string]*target{})
@@ -246,7 +256,13 @@ func (x *Index) event(t *target, e *Event) {
 		x.removed(t, e)
 	case Cleared:
 		t.counts.Cleared++
-		x.clear(t)
+		if e.Partly {
+			x.clearPart(t, e)
+		} else {
+			x.clear(t)
+		}
+	case Moved:
+		x.moved(t, e)
 	default:
 		t.counts.UnknownEvents++
 	}

@@ -3,7 +3,7 @@ package kvindex
 import "math"
 
 // layer has the target's blocks that are not in the tree: those that are
-// resident in one more group, or in the host's memory. The wire gives such a
+// resident in one more group, or in another medium. The wire gives such a
 // block no place, or none that is certain; it is found by its hash, which is the
 // same as in the tree.
 type layer struct {
@@ -15,13 +15,22 @@ type layer struct {
 
 const (
 	maxLayers = 16
-	hostGroup = math.MinInt32 + 1
+	// tierGroup is the group of the layer of the first medium; those of the others follow.
+	tierGroup = math.MinInt32 + 1
 )
+
+// tierLayers has the layer of each medium, -1 for none. Device has none: it is the tree.
+type tierLayers [tiers]int
+
+var noTiers = tierLayers{-1, -1, -1, -1}
+
+// isTier says whether the layer is that of a medium.
+func (l *layer) isTier() bool { return l.group < tierGroup+int32(tiers) }
 
 // windows has a target's layers, for readers.
 type windows struct {
 	layers []window
-	host   int // the layer of the host's memory, -1 for none
+	tier   tierLayers
 }
 
 type window struct {
@@ -35,7 +44,7 @@ type role uint8
 const (
 	roleNone  role = iota
 	roleTree       // they stand in the tree
-	roleHost       // a layer: the host's memory
+	roleTier       // a layer: another medium
 	roleLayer      // a layer: another group that a prefix needs
 )
 
@@ -43,21 +52,18 @@ const (
 func (x *Index) role(t *target, e *Event) (role, int) {
 	group := t.groupOf(e)
 	switch {
-	case e.Medium == Storage || e.Medium == Host && x.cfg.HostCredit == 0:
+	case e.Medium != Device && x.credits[e.Medium] == 0 && t.tier[e.Medium] < 0:
 		t.counts.OtherMedia++
 		return roleNone, 0
-	case e.Medium == Host:
+	case e.Medium != Device:
 		if e.Spec == SpecOther || e.Spec == SpecSliding || t.primary != noGroup && group != t.primary {
 			t.counts.OtherGroups++
 			return roleNone, 0
 		}
-		if t.host < 0 {
-			if t.host = x.addLayer(t, hostGroup, 0); t.host < 0 {
-				return roleNone, 0
-			}
-			x.respec(t)
+		if i := x.tierLayer(t, e.Medium); i >= 0 {
+			return roleTier, i
 		}
-		return roleHost, t.host
+		return roleNone, 0
 	case e.Spec == SpecOther:
 		t.counts.OtherGroups++
 		return roleNone, 0
@@ -125,6 +131,16 @@ func (x *Index) groupLayer(t *target, group, window int32) (role, int) {
 	return roleLayer, i
 }
 
+// tierLayer returns the layer of a medium, and makes it if need be; -1 if there are too many.
+func (x *Index) tierLayer(t *target, m Medium) int {
+	if t.tier[m] < 0 {
+		t.tier[m] = x.addLayer(t, tierGroup+int32(m), 0)
+		t.anyTier = t.anyTier || t.tier[m] >= 0
+		x.respec(t)
+	}
+	return t.tier[m]
+}
+
 func (x *Index) addLayer(t *target, group, window int32) int {
 	if len(t.layers) == maxLayers {
 		t.counts.OtherGroups++
@@ -139,7 +155,7 @@ func (x *Index) addLayer(t *target, group, window int32) int {
 func (x *Index) respec(t *target) {
 	var w []window
 	for i, l := range t.layers {
-		if l.group == hostGroup || l.void {
+		if l.isTier() || l.void {
 			continue
 		}
 		blocks := math.MaxInt32
@@ -148,18 +164,18 @@ func (x *Index) respec(t *target) {
 		}
 		w = append(w, window{layer: i, blocks: blocks})
 	}
-	if w == nil && t.host < 0 {
+	if w == nil && !t.anyTier {
 		t.spec.Store(nil)
 		return
 	}
-	t.spec.Store(&windows{layers: w, host: t.host})
+	t.spec.Store(&windows{layers: w, tier: t.tier})
 }
 
 func (x *Index) layerStored(t *target, i int, e *Event) {
 	l := &t.layers[i]
 	if size := t.shape.size(); size != 0 && e.BlockSize != 0 && int(e.BlockSize) != size {
 		t.counts.OtherGroups++
-		if l.group != hostGroup && !l.void {
+		if !l.isTier() && !l.void {
 			l.void = true
 			x.respec(t)
 		}
@@ -197,7 +213,7 @@ func (x *Index) mark(h *hold, i int, bit uint32) {
 		return
 	}
 	h.mark(i, bit, on)
-	if i != h.target.host || on {
+	if !h.target.layers[i].isTier() || on {
 		return
 	}
 	for a := h; a != nil; a = a.alias {
@@ -228,8 +244,8 @@ func (x *Index) removed(t *target, e *Event) {
 		return
 	case e.Medium == Device:
 		i = t.layerOf(group)
-	case e.Medium == Host && (e.Group < 0 || t.primary == noGroup || e.Group == t.primary):
-		i = t.host
+	case e.Group < 0 || t.primary == noGroup || e.Group == t.primary:
+		i = t.tier[e.Medium]
 	}
 	if i < 0 {
 		if e.Medium != Device {
@@ -267,24 +283,38 @@ func (x *Index) removed(t *target, e *Event) {
 func (x *Index) removeBlock(t *target, e *Event, j int, hash uint64) {
 	a, bit := t.find(hash, e.sum(j))
 	if a == nil {
+		if over, at, ok := t.overflow(hash, e.sum(j)); ok {
+			var left uint32
+			if n := t.over[[2]uint64{hash, e.sum(j)}].n; e.Left != nil {
+				left = min(uint32(e.Left[j]), n)
+			} else if n > 0 && !x.cfg.Set {
+				left = n - 1
+			}
+			x.dropOver(over, at, hash, e.sum(j), left)
+			return
+		}
 		if !t.orphans.remove(hash) {
 			t.counts.UnknownRemoved++
 		}
 		return
 	}
-	b := uint64(1) << bit
-	if a.own&b == 0 {
+	if a.own>>bit&1 == 0 {
 		t.counts.UnknownRemoved++
 		return
 	}
-	r := refOf(a, bit)
 	var left uint32
 	switch {
 	case e.Left != nil:
 		left = uint32(e.Left[j])
-	case a.multi&b != 0:
-		left = t.copies[r]
+	case a.multi>>bit&1 != 0:
+		left = t.copies[refOf(a, bit)]
 	}
+	x.leave(a, bit, left, hash, e.sum(j))
+}
+
+// leave leaves that many copies of a resident block with this name.
+func (x *Index) leave(a *hold, bit, left uint32, hash, sum uint64) {
+	t, b, r := a.target, uint64(1)<<bit, refOf(a, bit)
 	switch {
 	case left > 1:
 		if t.copies == nil {
@@ -306,6 +336,6 @@ func (x *Index) removeBlock(t *target, e *Event, j int, hash uint64) {
 	h.publish()
 	t.hole(h, bit)
 	if !a.useful(bit) {
-		t.faded.push(hash, e.sum(j))
+		t.faded.push(hash, sum)
 	}
 }

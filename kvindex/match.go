@@ -77,8 +77,11 @@ type walk struct {
 	path   *pathSet // the nodes on the way, if they are needed
 }
 
-// usable is how many leading blocks of n tokens a request can reuse.
-func (s shape) usable(n int) int { return max(0, n-1-s.extra()) / s.size() }
+// usable is how many leading blocks of n tokens a request can reuse: the engine
+// computes the last token at least, and a block has a hash only if the tokens after
+// it that the hash covers are there (vLLM 0.33.0, v1/core/kv_cache_utils.py
+// get_request_block_hasher and v1/core/kv_cache_manager.py get_computed_blocks).
+func (s shape) usable(n int) int { return max(0, n-s.pairs()-max(1, s.ahead())) / s.size() }
 
 func (w *walk) run(adapter, salt string) {
 	left := w.shape.usable(len(w.tokens))
@@ -174,8 +177,8 @@ func (x *Index) resolve(ids []string) *resolution {
 	return x.known.Put(gen, ids, r)
 }
 
-// matchSpecial finishes the targets that have sliding windows, or blocks in the
-// host's memory: cached has their blocks on the device.
+// matchSpecial finishes the targets that have sliding windows, or blocks in other
+// media: cached has their blocks on the device.
 func (x *Index) matchSpecial(p router.Prompt, r *resolution, states []atomic.Uint64, cached []int) {
 	var paths pathSet
 	for i, slot := range r.slots {
@@ -198,7 +201,7 @@ func (x *Index) matchSpecial(p router.Prompt, r *resolution, states []atomic.Uin
 		} else if len(spec.layers) > 0 {
 			n = spec.reach(paths.nodes, uint32(slot), n)
 		} else {
-			n = x.credit(paths.nodes, uint32(slot), spec.host, paths.blocks)
+			n = x.credit(paths.nodes, uint32(slot), &spec.tier, paths.blocks)
 		}
 		cached[i] = n * sh.size()
 	}
@@ -278,20 +281,34 @@ func lastHole(words []uint64, n int) int {
 }
 
 // credit returns the worth, in blocks on the device, of the leading blocks that are
-// resident there or in the host's memory.
-func (x *Index) credit(path []*node, slot uint32, layer, most int) int {
-	device := words(path, slot, func(h *holder) uint64 { return h.mask.Load() })
-	host := words(path, slot, func(h *holder) uint64 { return h.hold.layer(layer) })
-	n, onHost := 0, 0
-	for n < most && n/span < len(device) {
-		bit := uint64(1) << (n % span)
-		if device[n/span]&bit == 0 {
-			if host[n/span]&bit == 0 {
-				break
-			}
-			onHost++
+// resident there or in a medium with a credit. A block that is in several counts by the best.
+func (x *Index) credit(path []*node, slot uint32, tier *tierLayers, most int) int {
+	var held [tiers][]uint64
+	held[Device] = words(path, slot, func(h *holder) uint64 { return h.mask.Load() })
+	for m, i := range tier {
+		if i >= 0 && x.credits[m] > 0 {
+			held[m] = words(path, slot, func(h *holder) uint64 { return h.hold.layer(i) })
 		}
-		n++
 	}
-	return n - onHost + int(float64(onHost)*x.cfg.HostCredit)
+	var in [tiers]int // blocks that count by each medium
+	for n := 0; n < most && n/span < len(held[Device]); n++ {
+		bit := uint64(1) << (n % span)
+		best := -1
+		for m, w := range held {
+			if n/span < len(w) && w[n/span]&bit != 0 && (best < 0 || x.credits[m] > x.credits[best]) {
+				best = m
+			}
+		}
+		if best < 0 {
+			break
+		}
+		in[best]++
+	}
+	worth := 1e-9 // what is a whole block stays one
+	for m, n := range in {
+		if Medium(m) != Device {
+			worth += float64(n) * x.credits[m]
+		}
+	}
+	return in[Device] + int(worth)
 }

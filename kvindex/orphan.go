@@ -88,7 +88,7 @@ func (x *Index) adopt(t *target) {
 			for i, h := range o.hashes {
 				live[i] = t.orphans.remove(h)
 			}
-			ph, bit := t.find(o.parent, o.parentSum)
+			ph, bit := t.locate(o.parent, o.parentSum)
 			if ph == nil {
 				t.counts.OrphansDropped += len(o.keys)
 				continue

@@ -8,9 +8,9 @@ func (x *Index) stored(t *target, e *Event) {
 	switch r, layer := x.role(t, e); r {
 	case roleTree:
 		x.place(t, e, true)
-	case roleHost:
-		// A host copy with its tokens also has the block's place.
-		if t.shape == 0 || shapeOf(e.BlockSize, e.Pairs) == t.shape {
+	case roleTier:
+		// A copy with its tokens also has the block's place.
+		if t.shape == 0 || e.shape() == t.shape {
 			x.place(t, e, false)
 		}
 		x.layerStored(t, layer, e)
@@ -24,7 +24,8 @@ func (x *Index) stored(t *target, e *Event) {
 // less.
 func (e *Event) fits() bool {
 	n := len(e.Hashes)
-	return n > 0 && e.BlockSize > 0 && len(e.Tokens) == n*int(e.BlockSize)+shapeOf(e.BlockSize, e.Pairs).extra()
+	return n > 0 && e.BlockSize > 0 && len(e.Tokens) == n*int(e.BlockSize)+e.shape().pairs() &&
+		len(e.After) == n*int(e.Ahead)
 }
 
 // place puts an event's blocks into the tree: as resident ones, or only so that
@@ -38,22 +39,17 @@ func (x *Index) place(t *target, e *Event, resident bool) {
 		}
 		return
 	}
-	if !x.reshape(t, shapeOf(e.BlockSize, e.Pairs), len(e.Hashes)) {
+	// Blocks that are followed by fewer tokens than the others' hashes cover are never matched.
+	ahead := uint8(t.shape.ahead())
+	short := e.Ahead < ahead && shapeOf(e.BlockSize, e.Pairs, ahead) == t.shape
+	if !short && !x.reshape(t, e.shape(), len(e.Hashes)) {
 		t.counts.Partial++
 		return
 	}
-	x.keys = x.keys[:0]
-	size, reach := t.shape.size(), t.shape.size()+t.shape.extra()
-	for i := range e.Hashes {
-		var extra uint64
-		if e.Extra != nil {
-			extra = e.Extra[i]
-		}
-		x.keys = append(x.keys, x.secrets.block(e.Tokens[i*size:i*size+reach], extra))
-	}
+	x.fingerprint(e, short)
 	s := store{t: t, keys: x.keys, hashes: e.Hashes, sums: e.Sums, resident: resident, again: e.Reused}
 	if e.HasParent {
-		ph, bit := t.find(e.Parent, e.ParentSum)
+		ph, bit := t.locate(e.Parent, e.ParentSum)
 		switch {
 		case ph != nil:
 			main := ph.main()
@@ -73,6 +69,28 @@ func (x *Index) place(t *target, e *Event, resident bool) {
 	}
 	x.extend(&s, x.root(x.secrets.root(t.shape, e.Adapter, e.Salt)), nil, 0)
 	x.adopt(t)
+}
+
+// fingerprint sets x.keys to those of an event's blocks.
+func (x *Index) fingerprint(e *Event, short bool) {
+	x.keys = x.keys[:0]
+	size, ahead := int(e.BlockSize), int(e.Ahead)
+	reach := size + e.shape().pairs()
+	for i := range e.Hashes {
+		var extra uint64
+		if e.Extra != nil {
+			extra = e.Extra[i]
+		}
+		if short {
+			extra = max(1, extra*31^uint64(e.Ahead+1))
+		}
+		tokens := e.Tokens[i*size : i*size+reach]
+		if ahead > 0 {
+			x.ahead = append(append(x.ahead[:0], tokens...), e.After[i*ahead:(i+1)*ahead]...)
+			tokens = x.ahead
+		}
+		x.keys = append(x.keys, x.secrets.block(tokens, extra))
+	}
 }
 
 // reshape makes the blocks of t have a shape; false means that n blocks of this
@@ -178,8 +196,8 @@ func (x *Index) enter(t *target, c *node, up *hold) *hold {
 	return x.newHold(t, c, up)
 }
 
-// maxChain bounds the hashes that one position may have on one target, and the
-// blocks that one hash may have with different sums.
+// maxChain bounds the handles that one position may have on one target, and the
+// blocks that one hash may have with different sums. Names beyond are kept without.
 const maxChain = 64
 
 // name gives the block at bit of a main hold a hash, and counts a copy of it.
@@ -187,10 +205,14 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 	t, a := s.t, h
 	if !h.is(bit, hash, sum) {
 		f, at, others := t.search(hash, sum)
+		if f == nil && len(t.over) > 0 && x.nameOver(s, h, bit, hash, sum, resident) {
+			return
+		}
+		own := [2]uint64{hash, sum}
 		switch {
 		case others >= maxChain:
-			t.counts.Moved++
-			return
+			// A handle that ends otherwise stands for it.
+			hash, sum = fold(hash^t.handles.keys[0], sum^t.handles.keys[1]), 0
 		case f == nil:
 		case f.main() == h && at == bit:
 			a = f
@@ -204,7 +226,8 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 		}
 		if f == nil {
 			if a = x.vacancy(h, bit); a == nil {
-				t.counts.Moved++
+				x.addOver(h.overHost(bit), bit, hash, sum)
+				x.nameOver(s, h, bit, hash, sum, resident)
 				return
 			}
 			a.name(bit, hash, sum, more)
@@ -214,6 +237,11 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 			}
 			if len(t.orphans.by) > 0 && t.orphans.by[hash] != nil {
 				x.waiting = append(x.waiting, hash)
+			}
+			if own[0] != hash {
+				x.addOver(a, bit, own[0], own[1])
+				x.nameOver(s, h, bit, own[0], own[1], resident)
+				return
 			}
 		}
 	}
@@ -226,23 +254,10 @@ func (x *Index) name(s *store, h *hold, bit uint32, hash, sum uint64, more uint3
 		}
 		return
 	}
-	b := uint64(1) << bit
-	if a.own&b == 0 {
-		a.own |= b
-		t.blocks++
+	if s.again && a.own>>bit&1 != 0 {
 		return
 	}
-	if s.again {
-		return
-	}
-	t.counts.Duplicates++
-	if !x.cfg.Set {
-		if t.copies == nil {
-			t.copies = make(map[ref]uint32)
-		}
-		t.copies[refOf(a, bit)]++
-		a.multi |= b
-	}
+	x.addCopy(a, bit)
 }
 
 // vacancy returns a hold of h's chain in which the position has no hash, or one
@@ -352,7 +367,7 @@ func (x *Index) unplaced(t *target, e *Event) {
 		if e.Sums != nil {
 			sum = e.Sums[i]
 		}
-		a, bit := t.find(hash, sum)
+		a, bit := t.locate(hash, sum)
 		if a == nil {
 			t.counts.Unplaced++
 			continue

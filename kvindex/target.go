@@ -20,13 +20,14 @@ type target struct {
 	until     uint64
 	suspended bool
 
-	shape   shape   // of the blocks; 0 until one is known
-	odd     int     // stores of smaller blocks since one of this shape
-	primary int32   // the group with its blocks in the tree
-	full    bool    // and that it is one of full attention is certain
-	layers  []layer // kept apart from the tree
-	host    int     // the layer of the host's memory, -1 for none
-	blocks  int     // resident
+	shape   shape      // of the blocks; 0 until one is known
+	odd     int        // stores of smaller blocks since one of this shape
+	primary int32      // the group with its blocks in the tree
+	full    bool       // and that it is one of full attention is certain
+	layers  []layer    // kept apart from the tree
+	tier    tierLayers // the layers of the media but Device
+	anyTier bool       // there is one
+	blocks  int        // resident
 	handles handles
 	holds   []*hold // by number
 	free    []uint32
@@ -37,7 +38,8 @@ type target struct {
 	holes   uint64   // grows with each block that is gone though one behind it may not be
 	steps   uint64   // counts the holds that heal has visited
 	faded   fading
-	copies  map[ref]uint32 // beyond the first, of blocks that have several
+	copies  map[ref]uint32     // beyond the first, of blocks that have several
+	over    map[[2]uint64]over // names without a handle, with their sums
 	orphans orphans
 	counts  Counters
 }
@@ -69,7 +71,7 @@ func (x *Index) admit(id string) (*target, error) {
 	if t := old[id]; t != nil {
 		return t, nil
 	}
-	t := &target{id: id, spare: &x.spare, primary: noGroup, host: -1, handles: handles{keys: x.secrets.tags}}
+	t := &target{id: id, spare: &x.spare, primary: noGroup, tier: noTiers, handles: handles{keys: x.secrets.tags}}
 	if n := len(x.vacant); n > 0 {
 		t.slot = x.vacant[n-1]
 		x.vacant = x.vacant[:n-1]
@@ -184,7 +186,7 @@ func (t *target) search(hash, sum uint64) (h *hold, bit uint32, others int) {
 func (x *Index) restart(t *target) {
 	t.life++
 	x.clear(t)
-	t.layers, t.host = nil, -1
+	t.layers, t.tier, t.anyTier = nil, noTiers, false
 	t.primary, t.full = noGroup, false
 	x.setShape(t, 0)
 	x.respec(t)
@@ -211,7 +213,7 @@ func (x *Index) clear(t *target) {
 	t.handles = handles{keys: t.handles.keys, steps: t.handles.steps}
 	t.holds, t.free = nil, nil
 	t.mains, t.recent, t.hollow, t.faded = 0, holdList{}, nil, fading{}
-	t.copies = nil
+	t.copies, t.over = nil, nil
 	t.orphans = orphans{}
 	for i := range t.layers {
 		t.layers[i].counts = nil

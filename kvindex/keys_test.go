@@ -1,0 +1,365 @@
+package kvindex
+
+import (
+	"fmt"
+	"testing"
+
+	router "github.com/warmroute/router"
+)
+
+// fieldsOf is a map whose order is kept: keys and values in turn.
+type fieldsOf []any
+
+// any writes a value.
+func (p *packer) any(v any) {
+	switch v := v.(type) {
+	case nil:
+		p.nil()
+	case bool:
+		p.b = append(p.b, map[bool]byte{false: 0xc2, true: 0xc3}[v])
+	case int:
+		p.int(int64(v))
+	case uint64:
+		p.uint(v)
+	case float64:
+		p.float(v)
+	case string:
+		p.str(v)
+	case []byte:
+		p.bytes(v)
+	case []int:
+		p.array(len(v))
+		for _, e := range v {
+			p.any(e)
+		}
+	case []any:
+		p.array(len(v))
+		for _, e := range v {
+			p.any(e)
+		}
+	case fieldsOf:
+		p.object(len(v) / 2)
+		for _, e := range v {
+			p.any(e)
+		}
+	default:
+		panic(fmt.Sprintf("%T", v))
+	}
+}
+
+// wired applies events as an engine sends them.
+type wired struct {
+	t   *testing.T
+	x   *Index
+	seq uint64
+}
+
+func newWired(t *testing.T, c Config) *wired { return &wired{t: t, x: newIndex(t, c)} }
+
+func (w *wired) say(events ...any) {
+	w.t.Helper()
+	var p packer
+	p.any([]any{1.5, events, 0})
+	b, err := Decode(p.b)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.x.Apply("a", w.seq, b); err != nil {
+		w.t.Fatal(err)
+	}
+	w.seq++
+	check(w.t, w.x)
+}
+
+// cached compares the leading tokens of a prompt that the target holds.
+func (w *wired) cached(want int, p router.Prompt) {
+	w.t.Helper()
+	if got := w.x.Match(p, []string{"a"}, nil)[0]; got != want {
+		w.t.Errorf("%d tokens of %d are cached, want %d", got, len(p.Tokens), want)
+	}
+}
+
+// ids returns the numbers from a up to b.
+func ids(a, b int) []int {
+	var out []int
+	for i := a; i < b; i++ {
+		out = append(out, i)
+	}
+	return out
+}
+
+// text is a prompt of these numbers, and more after them.
+func text(from []int, more ...int) router.Prompt {
+	var p router.Prompt
+	for _, n := range append(append([]int{}, from...), more...) {
+		p.Tokens = append(p.Tokens, uint32(n))
+	}
+	return p
+}
+
+// store is an event of blocks of 16 tokens, with further members.
+func stored16(hashes []int, parent any, tokens []int, more ...any) fieldsOf {
+	return append(fieldsOf{"type", "BlockStored", "block_hashes", hashes, "parent_block_hash", parent,
+		"token_ids", tokens, "block_size", 16, "lora_id", nil, "medium", "GPU", "lora_name", nil}, more...)
+}
+
+// TestLookahead: the tokens after a block that its hash covers belong to its key.
+func TestLookahead(t *testing.T) {
+	w := newWired(t, Config{})
+	w.say(stored16([]int{1, 2}, nil, ids(1000, 1032), "lookahead_token_ids", []any{[]int{1016}, []int{7}}))
+	w.cached(16, text(ids(1000, 1032), 99))
+	w.cached(32, text(ids(1000, 1032), 7))
+	w.cached(32, text(ids(1000, 1032), 7, 8))
+	w.cached(16, text(ids(1000, 1032)))
+	w.cached(0, text(ids(1000, 1016)))
+	w.cached(16, text(ids(1000, 1016), 1016))
+	w.cached(0, text(ids(1000, 1016), 5))
+	// The same blocks before another token are others.
+	w.say(stored16([]int{3}, 1, ids(1016, 1032), "lookahead_token_ids", []any{[]int{99}}))
+	w.cached(32, text(ids(1000, 1032), 99))
+	w.cached(32, text(ids(1000, 1032), 7))
+	w.say(fieldsOf{"type", "BlockRemoved", "block_hashes", []int{2}, "medium", "GPU"})
+	w.cached(32, text(ids(1000, 1032), 99))
+	w.cached(16, text(ids(1000, 1032), 7))
+	// A child of the second block.
+	w.say(stored16([]int{4}, 3, ids(99, 115), "lookahead_token_ids", []any{[]int{1}}))
+	w.cached(48, text(ids(1000, 1032), append(ids(99, 115), 1)...))
+}
+
+// TestLookaheadOfSeveral: with n tokens ahead a prompt's last n tokens give no block.
+func TestLookaheadOfSeveral(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		w := newWired(t, Config{})
+		all := ids(1000, 1100)
+		ahead := []any{}
+		for i := 16; i <= 64; i += 16 {
+			ahead = append(ahead, all[i:i+n])
+		}
+		w.say(stored16([]int{1, 2, 3, 4}, nil, all[:64], "lookahead_token_ids", ahead))
+		for size := range 80 {
+			want := min(max(0, size-n)/16, max(0, size-1)/16, 4) * 16
+			w.cached(want, text(all[:size]))
+		}
+	}
+}
+
+// TestLookaheadOfOtherForms: whatever cannot be compared with a prompt at least makes blocks differ.
+func TestLookaheadOfOtherForms(t *testing.T) {
+	for name, v := range map[string][]any{
+		"empty lists":      {[]any{[]int{}, []int{}}, 32},
+		"nothing":          {nil, 32},
+		"no list":          {5, 32},
+		"one is shorter":   {[]any{[]int{1016, 1017}, []int{7}}, 16},
+		"one is empty":     {[]any{[]int{1016}, []int{}}, 16},
+		"one is missing":   {[]any{[]int{1016}, nil}, 16},
+		"too few":          {[]any{[]int{1016}}, 0},
+		"no tokens":        {[]any{[]any{"x"}, []any{"y"}}, 0},
+		"more than can be": {[]any{ids(0, 300), ids(0, 300)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWired(t, Config{})
+			w.say(stored16([]int{1, 2}, nil, ids(1000, 1032), "lookahead_token_ids", v[0]))
+			w.cached(v[1].(int), text(ids(1000, 1032), 7, 8, 9))
+		})
+	}
+	w := newWired(t, Config{})
+	w.say(stored16([]int{1}, nil, ids(1000, 1016), "lookahead_token_ids", []any{[]int{1016}}))
+	w.say(stored16([]int{2}, 1, ids(1016, 1032))) // says nothing of what follows
+	w.cached(16, text(ids(1000, 1032), 7))
+}
+
+// TestUnknownLists: a list of lists of tokens, one for each hash, may be part of the hashes; any
+// other member that is not known is ignored.
+func TestUnknownLists(t *testing.T) {
+	for name, v := range map[string][]any{
+		"lists of tokens":      {[]any{[]int{5}, []int{6}}, 0},
+		"of one of the blocks": {[]any{[]int{}, []int{6}}, 16},
+		"or nil":               {[]any{nil, []int{6}}, 16},
+		"empty":                {[]any{[]int{}, []int{}}, 32},
+		"all nil":              {[]any{nil, nil}, 32},
+		"of names":             {[]any{[]any{"a"}, []any{"b"}}, 32},
+		"too many":             {[]any{[]int{5}, []int{6}, []int{7}}, 32},
+		"numbers":              {[]int{5, 6}, 32},
+		"wide numbers":         {[]any{[]any{uint64(1) << 63}, []any{1}}, 32},
+		"a name":               {"x", 32},
+		"a map":                {fieldsOf{"x", []any{[]int{1}}}, 32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWired(t, Config{})
+			w.say(stored16([]int{1, 2}, nil, ids(1000, 1032), "new_member", v[0]))
+			w.cached(v[1].(int), text(ids(1000, 1032), 7))
+			// The same as an element behind those that are known.
+			w = newWired(t, Config{})
+			w.say([]any{"BlockStored", []int{1, 2}, nil, ids(1000, 1032), 16, nil, "GPU", nil, nil, 0, nil, nil, nil, nil, v[0]})
+			w.cached(v[1].(int), text(ids(1000, 1032), 7))
+		})
+	}
+}
+
+// TestNamesBeyondThoseKept: one block under many hashes keeps what hangs below each of them.
+func TestNamesBeyondThoseKept(t *testing.T) {
+	for _, set := range []bool{false, true} {
+		for _, n := range []int{80, 700} {
+			w := newWired(t, Config{Set: set})
+			for i := range n {
+				w.say(stored16([]int{10 + i}, nil, ids(1000, 1016)))
+				w.say(stored16([]int{10_000 + i}, 10+i, ids(5000+100*i, 5016+100*i)))
+			}
+			right := 0
+			for i := range n {
+				p := text(append(ids(1000, 1016), ids(5000+100*i, 5016+100*i)...), 1)
+				if w.x.Match(p, []string{"a"}, nil)[0] == 32 {
+					right++
+				}
+			}
+			if right != n {
+				t.Errorf("set %v: %d of %d conversations are found", set, right, n)
+			}
+			// The block is there until the last name of it goes.
+			for i := range n - 1 {
+				w.say(fieldsOf{"type", "BlockRemoved", "block_hashes", []int{10_000 + i, 10 + i}, "medium", "GPU"})
+			}
+			if !set {
+				w.cached(16, text(ids(1000, 1016), 1))
+			}
+			w.say(fieldsOf{"type", "BlockRemoved", "block_hashes", []int{10_000 + n - 1, 10 + n - 1}, "medium", "GPU"})
+			w.cached(0, text(ids(1000, 1016), 1))
+			if s := w.x.Stats(); s.Blocks != 0 || s.UnknownRemoved != 0 {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+}
+
+// TestNamesThatEndAlike: hashes of bytes with equal ends keep what hangs below them.
+func TestNamesThatEndAlike(t *testing.T) {
+	w := newWired(t, Config{})
+	const n = 200
+	name := func(i int) []byte { return []byte{byte(i), byte(i >> 8), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10} }
+	for i := range n {
+		e := stored16(nil, nil, ids(1000*i, 1000*i+16))
+		e[3] = []any{name(i)}
+		w.say(e)
+		c := stored16([]int{10_000 + i}, nil, ids(1000*i+16, 1000*i+32))
+		c[5] = name(i)
+		w.say(c)
+	}
+	for i := range n {
+		w.cached(32, text(ids(1000*i, 1000*i+33)))
+		w.say(fieldsOf{"type", "BlockRemoved", "block_hashes", []any{name(i), 10_000 + i}, "medium", "GPU"})
+		w.cached(0, text(ids(1000*i, 1000*i+33)))
+	}
+}
+
+// TestClearOfOneMedium: a clear that names a medium, a group or a scope ends nothing else.
+func TestClearOfOneMedium(t *testing.T) {
+	full := Config{HostCredit: 1, StorageCredit: 1, RemoteCredit: 1}
+	a, b := ids(1000, 1016), ids(1016, 1032)
+	for name, c := range map[string]struct {
+		clear any
+		want  []int // of a prompt on the device, on the host, on a disk, elsewhere
+	}{
+		"all":              {fieldsOf{"type", "AllBlocksCleared"}, []int{0, 0, 0, 0}},
+		"all, an array":    {[]any{"AllBlocksCleared"}, []int{0, 0, 0, 0}},
+		"all, ATOM's":      {[]any{"AllBlocksCleared", nil}, []int{0, 0, 0, 0}},
+		"the device":       {fieldsOf{"type", "AllBlocksCleared", "medium", "GPU"}, []int{0, 32, 32, 32}},
+		"the device, ATOM": {[]any{"AllBlocksCleared", "GPU"}, []int{0, 32, 32, 32}},
+		"the host":         {fieldsOf{"type", "AllBlocksCleared", "medium", "CPU"}, []int{32, 0, 32, 32}},
+		"the host, ATOM":   {[]any{"AllBlocksCleared", "CPU"}, []int{32, 0, 32, 32}},
+		"a disk":           {[]any{"AllBlocksCleared", "DISK"}, []int{32, 32, 0, 32}},
+		"elsewhere":        {[]any{"AllBlocksCleared", "REMOTE"}, []int{32, 32, 32, 0}},
+		"a tier":           {fieldsOf{"type", "TierBlocksCleared", "medium", "CPU"}, []int{32, 0, 32, 32}},
+		"far":              {fieldsOf{"type", "AllBlocksCleared", "locality", "REMOTE"}, []int{32, 32, 32, 0}},
+		"another group":    {fieldsOf{"type", "AllBlocksCleared", "group_idx", 3}, []int{32, 32, 32, 32}},
+		"a salt":           {fieldsOf{"type", "AllBlocksCleared", "cache_salt", "s"}, []int{32, 32, 32, 32}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWired(t, full)
+			media := []string{"GPU", "CPU", "DISK", "REMOTE"}
+			for i, m := range media {
+				e := stored16([]int{10 * (i + 1), 10*(i+1) + 1}, nil, append(append([]int{}, a...), b...))
+				e[7].([]int)[0] = i
+				e[13] = m
+				w.say(e)
+			}
+			w.say(c.clear)
+			for i, want := range c.want {
+				p := text(append(append([]int{}, a...), b...), 1)
+				p.Tokens[0] = uint32(i)
+				if got := w.x.Match(p, []string{"a"}, nil)[0]; got != want {
+					t.Errorf("%s: %d, want %d", media[i], got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestClearOfOneScope: a clear that names a salt or an adapter ends the blocks of these alone.
+func TestClearOfOneScope(t *testing.T) {
+	w := newWired(t, Config{})
+	p := text(ids(1000, 1032), 1)
+	salted, adapted := p, p
+	salted.Salt, adapted.Adapter = "s", "x"
+	fill := func() {
+		w.say(stored16([]int{1, 2}, nil, ids(1000, 1032)))
+		w.say(stored16([]int{3, 4}, nil, ids(1000, 1032), "cache_salt", "s"))
+		e := stored16([]int{5, 6}, nil, ids(1000, 1032))
+		e[15] = "x"
+		w.say(e)
+	}
+	fill()
+	w.say(fieldsOf{"type", "AllBlocksCleared", "cache_salt", "s"})
+	w.cached(32, p)
+	w.cached(0, salted)
+	w.cached(32, adapted)
+	fill()
+	w.say(fieldsOf{"type", "AllBlocksCleared", "lora_name", "x"})
+	w.cached(32, p)
+	w.cached(32, salted)
+	w.cached(0, adapted)
+}
+
+// TestMoves: ATOM's BlockTransferred takes a block from one medium to another.
+func TestMoves(t *testing.T) {
+	move := func(from, to string, hashes ...int) any {
+		return []any{"BlockTransferred", hashes, from, to, 0}
+	}
+	p := text(ids(1000, 1032), 1)
+	for credit, half := range map[float64]int{0: 0, .5: 16, 1: 32} {
+		w := newWired(t, Config{HostCredit: credit, RemoteCredit: credit})
+		w.say(stored16([]int{1, 2}, nil, ids(1000, 1032)))
+		w.cached(32, p)
+		w.say(move("GPU", "CPU", 1, 2))
+		w.cached(half, p)
+		w.say(move("CPU", "GPU", 1))
+		w.cached(16+int(credit)*16, p)
+		w.say(move("CPU", "GPU", 2))
+		w.cached(32, p)
+		w.say(move("GPU", "REMOTE", 2), move("GPU", "GPU", 1))
+		w.cached(16+int(credit)*16, p)
+		w.say(fieldsOf{"type", "BlockTransferred", "block_hashes", []int{2}, "from_medium", "REMOTE", "to_medium", "GPU"})
+		w.cached(32, p)
+		w.say([]any{"BlockRemoved", []int{2}, "CPU"})
+		w.cached(32, p)
+		w.say([]any{"BlockRemoved", []int{2}, "GPU"})
+		w.cached(16, p)
+	}
+}
+
+// TestCredits: each medium has a worth of its own, and a block counts by the best.
+func TestCredits(t *testing.T) {
+	w := newWired(t, Config{HostCredit: .5, StorageCredit: .25})
+	hashes := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+	all := ids(1000, 1160)
+	for _, m := range []struct {
+		medium string
+		n      int
+	}{{"GPU", 2}, {"CPU", 6}, {"STORAGE", 10}, {"REMOTE", 10}} {
+		e := stored16(hashes[:m.n], nil, all[:16*m.n])
+		e[13] = m.medium
+		w.say(e)
+	}
+	for n, want := range []int{0, 1, 2, 2, 3, 3, 4, 4, 4, 4, 5} {
+		w.cached(16*want, text(all[:16*n], 1))
+	}
+}
