@@ -34,11 +34,12 @@ type Lease struct {
 
 // attempt is which of a request's attempts a lease is for.
 type attempt struct {
-	n        int      // 1 for the first
-	exclude  []string // targets that were tried before, or are not wanted
-	lacked   bool     // one of those before was Lacking
-	inDo     bool     // Do settles it
-	assigned bool     // Assign chose the target
+	n        int           // 1 for the first
+	wait     time.Duration // of a further one, for a target; Options.Wait is for the first
+	exclude  []string      // targets that were tried before, or are not wanted
+	lacked   bool          // one of those before was Lacking
+	inDo     bool          // Do settles it
+	assigned bool          // Assign chose the target
 }
 
 // zero reports whether l is nil or was not returned by a Router. Its methods do

@@ -38,7 +38,8 @@ type Options struct {
 	MaxBackoff time.Duration
 	// MaxRetryAfter bounds how long Retry waits because of Outcome.RetryAfter. It
 	// does so only if no target that the request was not sent to is Ready, but one
-	// may be by then; a Ready one is tried after Backoff. 0 means 2 s; less than 0:
+	// may be by then; a Ready one is tried after Backoff. It ends as soon as one is
+	// Ready if the fleet is a ChangeNotifier. 0 means 2 s; less than 0:
 	// RetryAfter is not waited for. (The target itself is left alone for as long as
 	// it asked by the fleet: loadview holds it back.)
 	MaxRetryAfter time.Duration

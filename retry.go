@@ -77,30 +77,40 @@ func (l *Lease) again(ctx context.Context, o Outcome) (*Lease, error) {
 	r := l.router
 	next := l.attempt
 	next.n++
+	next.assigned = false // the strategy chooses now
 	next.lacked = next.lacked || o.lacks()
 	// Never in place: two may go on from one lease.
 	next.exclude = append(slices.Clip(next.exclude), l.decision.Target.ID)
-	wait := r.pause(ctx, l.decision.Prompt, l.attempt.n, o, next.exclude)
+	wait, asked := r.pause(ctx, l.decision.Prompt, l.attempt.n, o, next.exclude)
 	if f := r.opts.Trace.Retry; f != nil {
-		f(ctx, RetryInfo{Decision: l.decision, Outcome: o, Attempt: l.attempt.n, Wait: wait})
+		f(ctx, RetryInfo{Decision: l.decision, Outcome: o, Attempt: l.attempt.n, Wait: wait + asked})
 	}
-	if err := sleep(ctx, wait); err != nil {
+	if _, ok := r.fleet.(ChangeNotifier); !ok {
+		wait, asked = wait+asked, 0
+	}
+	next.wait = asked
+	err := lasts(ctx, wait+asked)
+	if err == nil {
+		err = sleep(ctx, wait)
+	}
+	if err != nil {
 		return nil, &sleepError{err}
 	}
 	return r.lease(ctx, l.decision.Prompt, next)
 }
 
 // pause returns how long to wait after an attempt that ended with o, if exclude are
-// the targets that were tried.
-func (r *Router) pause(ctx context.Context, p Prompt, attempt int, o Outcome, exclude []string) time.Duration {
+// the targets that were tried, and how much longer because of a Retry-After.
+func (r *Router) pause(ctx context.Context, p Prompt, attempt int, o Outcome,
+	exclude []string) (wait, asked time.Duration) {
 	if !o.Stage.Final() {
-		return 0 // the attempt goes on
+		return 0, 0 // the attempt goes on
 	}
-	wait := r.opts.backoff(attempt)
+	wait = r.opts.backoff(attempt)
 	if asked := min(o.RetryAfter, r.opts.MaxRetryAfter); asked > wait && r.onlyLater(ctx, p, exclude) {
-		return asked
+		return wait, asked - wait
 	}
-	return wait
+	return wait, 0
 }
 
 // onlyLater reports whether there are targets left, and none of them is Ready.
@@ -123,16 +133,21 @@ func (r *Router) onlyLater(ctx context.Context, p Prompt, exclude []string) bool
 // sleepError says why the wait before an attempt was not waited for.
 type sleepError struct{ error }
 
-// sleep waits for d or for ctx, and not at all if ctx cannot last that long.
-func sleep(ctx context.Context, d time.Duration) error {
+// lasts returns an error if ctx is done or cannot last for d.
+func lasts(ctx context.Context, d time.Duration) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if d <= 0 {
-		return nil
-	}
-	if t, ok := ctx.Deadline(); ok && time.Until(t) < d {
+	if t, ok := ctx.Deadline(); ok && d > 0 && time.Until(t) < d {
 		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// sleep waits for d or for ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

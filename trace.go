@@ -42,5 +42,5 @@ type RetryInfo struct {
 	// Request.Next leases a further target.
 	Outcome Outcome
 	Attempt int           // of that attempt
-	Wait    time.Duration // before the next one
+	Wait    time.Duration // before the next one, at the most
 }

@@ -9,11 +9,14 @@ import (
 // alone may have made a target Ready.
 const minLook = time.Millisecond
 
-// chooseOrWait is choose, again and again for as long as Options.Wait if nothing can
+// chooseOrWait is choose, again and again for as long as Options.Wait, or attempt.wait, if nothing can
 // be picked. It returns how long it waited, too.
 func (l *Lease) chooseOrWait(pick func([]Target) (Decision, error)) (Decision, Flight, time.Duration, error) {
 	most := l.router.opts.Wait
-	if most <= 0 || l.attempt.assigned || l.attempt.n > 1 {
+	if l.attempt.n > 1 {
+		most = l.attempt.wait
+	}
+	if most <= 0 || l.attempt.assigned {
 		d, f, err := l.choose(pick)
 		return d, f, 0, err
 	}

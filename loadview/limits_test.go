@@ -222,3 +222,36 @@ func TestRefusalOfAllLosesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A request that waits because of a Retry-After is sent as soon as a place is free.
+func TestRetryAfterEndsWithThePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(t, Config{}, 2)
+		r := router.New(pickLeast{}, v, router.Options{})
+		for range 2 { // both are full, with one of ours each
+			l, err := r.Route(t.Context(), router.Prompt{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused, err := r.Assign(t.Context(), router.Prompt{}, l.Decision().Target.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused.Done(router.Outcome{Status: 503, RetryAfter: time.Minute})
+			time.AfterFunc(150*time.Millisecond, func() { l.Done(router.Outcome{Status: 200}) })
+		}
+		third, err := r.Assign(t.Context(), router.Prompt{}, ids(v)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		next, err := third.Retry(t.Context(), router.Outcome{Status: 503, RetryAfter: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Done(router.Outcome{Status: 200})
+		if d := time.Since(start); d > 200*time.Millisecond {
+			t.Errorf("it waited %v", d)
+		}
+	})
+}
