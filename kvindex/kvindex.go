@@ -48,6 +48,13 @@ type Config struct {
 	// StorageCredit is the same of a block that is on a disk, or in a medium of another name, and
 	// RemoteCredit that of one on another machine. A block in several media counts by the greatest.
 	StorageCredit, RemoteCredit float64
+	// Recompute is the number of blocks at the end of a reused part that the targets compute again all
+	// the same: 1 in vLLM up to 0.32 with EAGLE or MTP, which is not in the events. 0, the default,
+	// learns it for each target from Report; less than 0 means none. At most MaxRecompute.
+	Recompute int
+	// Adapters maps names of LoRA adapters that prompts have, as Adapter or else as Model, to those
+	// that engines have for them in their events: "id:N" for an engine that sends a number alone.
+	Adapters map[string]string
 	// Trace reports gaps, restarts and block sizes of the targets' streams.
 	Trace Trace
 }
@@ -88,6 +95,7 @@ type Index struct {
 	roots  node                               // its children are the roots, by key
 	states atomic.Pointer[[]atomic.Uint64]    // by slot
 	shapes atomic.Pointer[[]shape]            // of the targets
+	named  atomic.Pointer[map[string]bool]    // adapters in events; never changed, replaced
 	gen    atomic.Uint64                      // of ids
 	known  idmemo.Memo[resolution]            // of Match
 	ids    atomic.Pointer[map[string]*target] // never changed, replaced
@@ -129,6 +137,7 @@ func (c Config) validate() error {
 	credit("HostCredit", c.HostCredit)
 	credit("StorageCredit", c.StorageCredit)
 	credit("RemoteCredit", c.RemoteCredit)
+	bad.Check(c.Recompute <= MaxRecompute, "Recompute", c.Recompute, fmt.Sprintf("at most %d", MaxRecompute))
 	return bad.Err()
 }
 
@@ -143,6 +152,7 @@ func New(cfg Config) (*Index, error) {
 	x.credits = [tiers]float64{Device: 1, Host: cfg.HostCredit, Storage: cfg.StorageCredit, Remote: cfg.RemoteCredit}
 	x.states.Store(new([]atomic.Uint64))
 	x.shapes.Store(new([]shape))
+	x.named.Store(&map[string]bool{})
 	x.ids.Store(&map[string]*target{})
 	return x, nil
 }

@@ -11,8 +11,9 @@ import (
 
 // Match returns, for each of ids, how many leading tokens of p a request can
 // reuse there: whole blocks, at most len(p.Tokens)-1, because the engine has to
-// compute the last token at least. The scope is p's Adapter and Salt; the wire
-// names no model. -1 means that nothing was ever applied for this id, or that
+// compute the last token at least, without the blocks of Recomputed. The scope is p's
+// Adapter and Salt; the wire names no model. An Adapter, or a Model, of the form
+// "base:adapter" is the adapter that engines name so in their events. -1 means that nothing was ever applied for this id, or that
 // its stream is not to be trusted now. The result reuses cached if it is large
 // enough.
 //
@@ -33,6 +34,7 @@ func (x *Index) Match(p router.Prompt, ids []string, cached []int) []int {
 
 func (x *Index) match(p router.Prompt, r *resolution, cached []int) {
 	clear(cached)
+	p.Adapter = x.adapterOf(&p)
 	for _, sh := range *x.shapes.Load() {
 		w := walk{x: x, r: r, cached: cached, shape: sh, tokens: p.Tokens}
 		w.run(p.Adapter, p.Salt)
@@ -53,7 +55,7 @@ func (x *Index) match(p router.Prompt, r *resolution, cached []int) {
 			special = true
 			continue
 		}
-		cached[i] *= shape(s >> stateShape).size()
+		cached[i] = max(0, cached[i]-again(s)) * shape(s>>stateShape).size()
 	}
 	if special {
 		x.matchSpecial(p, r, states, cached)
@@ -203,7 +205,7 @@ func (x *Index) matchSpecial(p router.Prompt, r *resolution, states []atomic.Uin
 		} else {
 			n = x.credit(paths.nodes, uint32(slot), &spec.tier, paths.blocks)
 		}
-		cached[i] = n * sh.size()
+		cached[i] = max(0, n-again(s)) * sh.size()
 	}
 }
 

@@ -67,6 +67,7 @@ func (x *Index) place(t *target, e *Event, resident bool) {
 		}
 		// A hash of 0 that is not known: llm-d's simulator means "none" by it.
 	}
+	x.noteAdapter(e.Adapter)
 	x.extend(&s, x.root(x.secrets.root(t.shape, e.Adapter, e.Salt)), nil, 0)
 	x.adopt(t)
 }

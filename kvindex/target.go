@@ -20,6 +20,8 @@ type target struct {
 	until     uint64
 	suspended bool
 
+	again   int        // blocks at the end of a reused part that are computed again
+	report  report     // that teaches it
 	shape   shape      // of the blocks; 0 until one is known
 	odd     int        // stores of smaller blocks since one of this shape
 	primary int32      // the group with its blocks in the tree
@@ -48,12 +50,16 @@ type target struct {
 const (
 	stateTrusted = 1 << 0
 	stateSpecial = 1 << 1 // it has a spec
+	stateAgain   = 2      // the first bit of the blocks that are computed again
 	stateShape   = 8      // the first bit of the shape
 )
 
+// again is the number of blocks of a target in this state that are computed again.
+func again(state uint64) int { return int(state>>stateAgain) & (1<<(stateShape-stateAgain) - 1) }
+
 // announce shows readers the target's state.
 func (x *Index) announce(t *target) {
-	s := uint64(t.shape) << stateShape
+	s := uint64(t.shape)<<stateShape | uint64(t.again)<<stateAgain
 	if t.trusted() {
 		s |= stateTrusted
 	}
@@ -71,7 +77,7 @@ func (x *Index) admit(id string) (*target, error) {
 	if t := old[id]; t != nil {
 		return t, nil
 	}
-	t := &target{id: id, spare: &x.spare, primary: noGroup, tier: noTiers, handles: handles{keys: x.secrets.tags}}
+	t := &target{id: id, again: max(0, x.cfg.Recompute), spare: &x.spare, primary: noGroup, tier: noTiers, handles: handles{keys: x.secrets.tags}}
 	if n := len(x.vacant); n > 0 {
 		t.slot = x.vacant[n-1]
 		x.vacant = x.vacant[:n-1]

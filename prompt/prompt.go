@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	router "github.com/warmroute/router"
@@ -56,7 +57,8 @@ type Parser struct {
 	MaxBody int
 	// Adapters maps the names of LoRA adapters that requests may have in "model"
 	// to the model they were made for: Prompt.Adapter is the name then, and
-	// Prompt.Model that model. It is not copied.
+	// Prompt.Model that model. "model:adapter", as SGLang has it, is the same. It is
+	// not copied.
 	Adapters map[string]string
 	// Unknown is called, if it is not nil, for every request of which FromRequest
 	// did not understand all. err is an *Error, of kind ErrUnknownPath for a path
@@ -212,6 +214,9 @@ func (r Parser) read(a api, path string, h http.Header, body []byte, hard, soft 
 		q.Text = p.text(r.MaxText)
 	} else {
 		q.Tokens = nil
+	}
+	if base, adapter, ok := strings.Cut(q.Model, ":"); ok && base != "" && r.Adapters[adapter] == base {
+		q.Model, q.Adapter = base, adapter // SGLang's form
 	}
 	if base, ok := r.Adapters[q.Model]; ok {
 		if q.Adapter == "" {

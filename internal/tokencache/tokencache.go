@@ -120,7 +120,7 @@ func (c *Cache) Look(p *router.Prompt, k *textcache.Key, guess bool, targets []r
 		case n >= 0 && presumed != nil:
 			if presumed[i] > n {
 				block := c.blockOf(r.IDs[i])
-				n = max(n, min(presumed[i], most)/block*block)
+				n = max(n, min(presumed[i], most)/block*block-c.index.Recomputed(r.IDs[i]))
 			}
 		case n < 0 && !guess:
 			n = 0
@@ -170,11 +170,29 @@ func (c *Cache) Ended(p *router.Prompt, id string, e *Presumption) {
 	}
 	var one [1]int
 	block := c.blockOf(id)
-	if n := c.index.Match(*p, []string{id}, one[:0])[0]; n >= (len(p.Tokens)-1)/block*block {
+	whole := (len(p.Tokens)-1)/block*block - c.index.Recomputed(id)
+	if c.index.Match(*p, []string{id}, one[:0])[0] >= whole {
 		c.presumed.drop(e)
 		return
 	}
 	c.presumed.end(e, c.now())
+}
+
+// Indexed returns the tokens that the index alone says the target i of t holds, those among them that
+// the target computes again included; 0 if it does not decide.
+func (c *Cache) Indexed(id string, i int, t *Targets) int {
+	n := t.Index[i]
+	if n <= 0 || t.Held[i] != n {
+		return 0
+	}
+	return n + c.index.Recomputed(id)
+}
+
+// Report tells the index what the engine reported of a request for which Indexed was held.
+func (c *Cache) Report(id string, held int, o *router.Outcome) {
+	if held > 0 && o.Stage == router.Finished {
+		c.index.Report(id, held, o.CachedTokens)
+	}
 }
 
 // Drop removes the presumption of a failed request. e may be nil.

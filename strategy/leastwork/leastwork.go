@@ -283,6 +283,10 @@ func (s *Strategy) pick(p *router.Prompt, targets []router.Target, r *scratch) (
 		return router.Decision{}, strategy.NoTarget(targets)
 	}
 	i := s.choose(&v, p, targets)
+	m := &memo{text: *textcache.NewMemo(v.key), tokens: int64(v.asTokens(v.size))}
+	if v.tokens {
+		m.indexed = s.tokens.Indexed(targets[i].ID, i, &v.exact)
+	}
 	return router.Decision{
 		Prompt: *p,
 		Target: targets[i],
@@ -290,7 +294,7 @@ func (s *Strategy) pick(p *router.Prompt, targets []router.Target, r *scratch) (
 		Length: v.units(v.size),
 		Unit:   v.unit(),
 		Reason: v.reason(i),
-		Memo:   &memo{text: *textcache.NewMemo(v.key), tokens: int64(v.asTokens(v.size))},
+		Memo:   m,
 	}, nil
 }
 
@@ -355,6 +359,7 @@ func (v *view) reason(i int) router.Reason {
 type memo struct {
 	text     textcache.Memo
 	tokens   int64                   // of the prompt
+	indexed  int                     // as tokencache.Cache.Indexed
 	inFlight *inFlight               // while the request is counted there
 	presumed *tokencache.Presumption // nil once it is settled
 }
@@ -383,6 +388,7 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 			s.tokens.Ended(&d.Prompt, d.Target.ID, m.presumed)
 		}
 		m.presumed = nil
+		s.tokens.Report(d.Target.ID, m.indexed, &o)
 		if m.inFlight != nil {
 			m.inFlight.end(m.tokens)
 			m.inFlight = nil

@@ -158,6 +158,7 @@ func (s *Strategy) PickPrepared(ctx context.Context, p router.Prompt, targets []
 	held := v.exact.Held[i]
 	m := &memo{text: *textcache.NewMemo(v.key), exact: v.exact.Index[i] >= 0}
 	m.presumed = m.exact && held > v.exact.Index[i]
+	m.indexed = s.tokens.Indexed(targets[i].ID, i, &v.exact)
 	return router.Decision{
 		Prompt: p, Target: targets[i], Cached: held, Length: v.size, Unit: router.Tokens,
 		Reason: v.reason(s, i), Memo: m,
@@ -206,6 +207,7 @@ type memo struct {
 	byFallback bool // the fallback decided
 	exact      bool // Cached is the Index's word
 	presumed   bool // or the part presumed beyond it
+	indexed    int  // as Cache.Indexed
 }
 
 // learnsOf reports whether Record passes a decision with this memo to the trie.
@@ -243,6 +245,7 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 			s.tokens.Ended(&d.Prompt, d.Target.ID, m.held)
 		}
 		m.held = nil
+		s.tokens.Report(d.Target.ID, m.indexed, &o)
 		s.judge(&d, m, &o)
 	}
 }

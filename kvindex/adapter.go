@@ -1,0 +1,51 @@
+package kvindex
+
+import (
+	"maps"
+	"strings"
+
+	router "github.com/warmroute/router"
+)
+
+// maxNamed bounds the adapters in events whose names are kept.
+const maxNamed = 4096
+
+// noteAdapter keeps the name of an adapter that an event has.
+func (x *Index) noteAdapter(name string) {
+	if name == "" {
+		return
+	}
+	named := *x.named.Load()
+	if named[name] || len(named) >= maxNamed {
+		return
+	}
+	named = maps.Clone(named)
+	named[name] = true
+	x.named.Store(&named)
+}
+
+// adapterOf returns the name that engines have for a prompt's adapter in their events.
+// SGLang takes "base:adapter" as the model, after the whole of its own served name, which
+// may have colons too (0.5.23, srt/entrypoints/openai/serving_base.py
+// _parse_model_parameter); its events have "adapter".
+func (x *Index) adapterOf(p *router.Prompt) string {
+	name := p.Adapter
+	if name == "" {
+		name = p.Model
+	}
+	if a, ok := x.cfg.Adapters[name]; ok {
+		return a
+	}
+	named := *x.named.Load()
+	if len(named) == 0 || p.Adapter != "" && named[p.Adapter] {
+		return p.Adapter
+	}
+	for at := strings.IndexByte(name, ':'); at >= 0; {
+		name = name[at+1:]
+		if a := strings.TrimSpace(name); named[a] {
+			return a
+		}
+		at = strings.IndexByte(name, ':')
+	}
+	return p.Adapter
+}
