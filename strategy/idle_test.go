@@ -5,25 +5,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/evictions"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/pipeline"
 )
 
 // words makes a text of n bytes or a little more.
-func words(r *rand.Rand, n int) string {
-	var b strings.Builder
-	for b.Len() < n {
-		for range 2 + r.IntN(8) {
-			b.WriteByte(byte('a' + r.IntN(26)))
-		}
-		b.WriteByte(' ')
-	}
-	return b.String()
-}
+func words(r *rand.Rand, n int) string { return evictions.Words(r, n) }
 
 // idleFleet sends chats to replicas with unbounded caches: users of them at once, each chat of some
 // turns. It returns the first turns of each replica and the share of all text that was cached at

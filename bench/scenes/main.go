@@ -31,8 +31,10 @@ func run(args []string, out io.Writer) error {
 	switch name := f.Arg(0); name {
 	case "overload":
 		return overloads(out, *kind, *seeds)
+	case "eviction":
+		return evicting(out, *seeds)
 	default:
-		return fmt.Errorf("%q is not a scene: overload", name)
+		return fmt.Errorf("%q is not a scene: overload, eviction", name)
 	}
 }
 

@@ -30,7 +30,7 @@ type overload struct {
 // overloaded is the result of an overload.
 type overloaded struct {
 	goodput  float64 // during the overload, over that before it
-	recovery float64 // seconds after its end from which on goodput is nine tenths of that before; -1: not by the end
+	recovery float64 // seconds from its end until goodput stays at nine tenths of that before; -1: it does not
 	others   float64 // share of the other clients' requests that failed in the overload
 	slower   float64 // the mean time of the others' requests in the overload over that before it
 	tries    float64 // attempts at engines for each served request in the overload
@@ -42,7 +42,9 @@ const below = 0.9
 var healthPolicies = []string{"warmroute", "envoy_outliers", "smg_breakers", "llmd_saturation", "none"}
 
 // parties are the clients' models and keys; the first is the one in overload.
-var parties = []router.Prompt{{Model: "m", Account: "k"}, {Model: "other", Account: "k"}, {Model: "m", Account: "other"}}
+var parties = []router.Prompt{
+	{Model: "m", Account: "k"}, {Model: "other", Account: "k"}, {Model: "m", Account: "other"},
+}
 
 // othersEach is how many clients each other party has.
 const othersEach = 6

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestOverloadBudget holds Warmroute to nine tenths of its goodput at 0.9 times what fits, to a recovery within a second,
-// and to no failure of other models and keys.
+// TestOverloadBudget holds Warmroute to nine tenths of its goodput at 0.9 times what fits, to a recovery within a
+// second, and to no failure of other models and keys.
 func TestOverloadBudget(t *testing.T) {
 	for _, engines := range []int{2, 8} {
 		for _, kind := range fleets() {

@@ -93,6 +93,7 @@ var rules = []rule{
 	{"internal/reqbody", []string{"internal/configerr", "internal/jsonscan"}},
 	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "internal/prefix", "strategy",
 		"internal/scopekey", "internal/sharers", "trie"}},
+	{"internal/evictions", []string{"trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
 	{"observe", nil},
 	{"observe/streams", []string{"kvindex/zmqsub"}},
