@@ -83,7 +83,9 @@ func (d *decoder) extraKeys(f *fields, at int, whole bool) {
 		if whole || d.peek() != kArray {
 			from := d.off
 			d.skip(1)
-			sum = max(1, xxhash.Sum64(d.b[from:d.off]))
+			if b := d.b[from:d.off]; len(b) > 1 || len(b) == 1 && b[0] != 0x90 && b[0] != 0x80 { // not empty
+				sum = max(1, xxhash.Sum64(b))
+			}
 		} else {
 			sum = d.extraKey(f, i == 0 && !f.HasParent)
 		}
@@ -103,6 +105,9 @@ func (d *decoder) extraKey(f *fields, first bool) (sum uint64) {
 	var pending []byte // a string that is the salt unless another one follows
 	for j := range d.header(kArray) {
 		from := d.off
+		if d.peek() == kArray && d.tagged(f) {
+			continue
+		}
 		if d.peek() != kString {
 			d.skip(1)
 			if d.err == nil {
@@ -123,7 +128,7 @@ func (d *decoder) extraKey(f *fields, first bool) (sum uint64) {
 		}
 		sum = sum*31 + xxhash.Sum64(s)
 	}
-	if pending != nil && d.err == nil {
+	if pending != nil && d.err == nil && f.Salt != string(pending) {
 		if len(pending) > maxName {
 			d.fail(errTooMany)
 			return 0
@@ -133,4 +138,31 @@ func (d *decoder) extraKey(f *fields, first bool) (sum uint64) {
 		}
 	}
 	return sum
+}
+
+// tagged reads a key with its source before it, as vLLM hashes them since 0.31 (v1/core/kv_cache_utils.py)
+// though its events leave the tags out: a salt, or the adapter's name. It returns false, and reads nothing,
+// if it is another key.
+func (d *decoder) tagged(f *fields) bool {
+	from := d.off
+	n := d.header(kArray)
+	if n >= 2 && d.peek() == kString {
+		tag := string(d.bytes())
+		if d.peek() == kString {
+			switch s := d.bytes(); {
+			case d.err != nil:
+				return true
+			case tag == "cache_salt" && n == 2 && len(s) <= maxName && (f.Salt == "" || f.Salt == string(s)):
+				f.Salt = string(s)
+				return true
+			case tag == "lora" && string(s) == f.Adapter:
+				d.skip(n - 2)
+				return true
+			}
+		}
+	}
+	if d.err == nil {
+		d.off = from
+	}
+	return false
 }

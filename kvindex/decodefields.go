@@ -194,14 +194,15 @@ func (d *decoder) field(f *fields, key string) {
 		} else if !d.nil() {
 			f.Adapter = d.name()
 		}
-	case "cache_salt":
+	case "cache_salt", "cache_namespace": // the latter is Dynamo's
 		if !d.nil() {
 			f.Salt = d.name()
 		}
 	case "extra_keys":
 		f.extra = d.off
 		d.skip(1)
-	case "block_mm_infos": // Dynamo's, of TensorRT-LLM
+	case "block_mm_infos", // Dynamo's, of TensorRT-LLM
+		"mm_keys", "mm_hashes", "mm_identifiers": // TensorRT-LLM's own name, and others for the same
 		f.objects = d.off
 		d.skip(1)
 	case "group_idx":

@@ -251,6 +251,57 @@ func TestNamesThatEndAlike(t *testing.T) {
 	}
 }
 
+// TestIdentitiesOfMedia: whatever an engine calls an image, its block is not that of another image, nor
+// that of text; a salt and an adapter are found among the keys, tagged or not.
+func TestIdentitiesOfMedia(t *testing.T) {
+	type list = []any
+	of := func(key string, first, second any) list { return list{key, list{first, second}} }
+	for name, keys := range map[string]func(id string) []any{
+		"vLLM":            func(id string) list { return of("extra_keys", nil, list{list{id, -3}}) },
+		"vLLM up to 0.17": func(id string) list { return of("extra_keys", nil, list{id}) },
+		"tagged":          func(id string) list { return of("extra_keys", nil, list{list{"mm", id, 4}}) },
+		"typed":           func(id string) list { return of("extra_keys", nil, list{fieldsOf{"type", "mm", "id", id}}) },
+		"embeddings":      func(id string) list { return of("extra_keys", nil, list{[]byte(id)}) },
+		"Dynamo": func(id string) list {
+			return of("block_mm_infos", nil, fieldsOf{"mm_objects", list{fieldsOf{"mm_hash", id}}})
+		},
+		"TensorRT-LLM": func(id string) list {
+			return of("mm_keys", list{}, list{fieldsOf{"type", "mm_key", "hash", id, "start_offset", 2}})
+		},
+		"a list of their hashes": func(id string) list { return of("mm_hashes", nil, list{id}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWired(t, Config{})
+			w.say(stored16([]int{1, 2}, nil, ids(1000, 1032), keys("image-a")...))
+			w.say(stored16([]int{1, 3}, nil, ids(1000, 1032), keys("image-b")...))
+			w.cached(16, text(ids(1000, 1032), 1)) // of text
+			if s := w.x.Stats(); s.Blocks != 3 {
+				t.Errorf("%d blocks, want 3", s.Blocks)
+			}
+			w.say(fieldsOf{"type", "BlockRemoved", "block_hashes", []int{2}, "medium", "GPU"})
+			if s := w.x.Stats(); s.Blocks != 2 {
+				t.Errorf("%d blocks, want 2", s.Blocks)
+			}
+		})
+	}
+	for name, keys := range map[string][]any{
+		"bare":   {"adapter", "s"},
+		"tagged": {[]any{"lora", "adapter", "lora/a"}, []any{"cache_salt", "s"}},
+	} {
+		w := newWired(t, Config{})
+		e := stored16([]int{1, 2}, nil, ids(1000, 1032), "extra_keys", []any{keys, keys[:1]})
+		e[15] = "adapter"
+		w.say(e)
+		p := text(ids(1000, 1032), 1)
+		p.Adapter = "adapter"
+		w.cached(0, p)
+		p.Salt = "s"
+		if got := w.x.Match(p, []string{"a"}, nil)[0]; got != 32 {
+			t.Errorf("%s: %d, want 32", name, got)
+		}
+	}
+}
+
 // TestClearOfOneMedium: a clear that names a medium, a group or a scope ends nothing else.
 func TestClearOfOneMedium(t *testing.T) {
 	full := Config{HostCredit: 1, StorageCredit: 1, RemoteCredit: 1}

@@ -77,7 +77,10 @@ func (x *Index) admit(id string) (*target, error) {
 	if t := old[id]; t != nil {
 		return t, nil
 	}
-	t := &target{id: id, again: max(0, x.cfg.Recompute), spare: &x.spare, primary: noGroup, tier: noTiers, handles: handles{keys: x.secrets.tags}}
+	t := &target{
+		id: id, again: max(0, x.cfg.Recompute), spare: &x.spare, primary: noGroup, tier: noTiers,
+		handles: handles{keys: x.secrets.tags},
+	}
 	if n := len(x.vacant); n > 0 {
 		t.slot = x.vacant[n-1]
 		x.vacant = x.vacant[:n-1]
