@@ -36,8 +36,8 @@ type Egress struct {
 	AllowHosts     []string `toml:"allow_hosts"`
 }
 
-// Requests configures which members a client's request must not have. Package config
-// does not read requests: the host does.
+// Requests configures which members a client's request must not have, and which paths it
+// may reach. Package config does not read requests: the host does.
 type Requests struct {
 	// AllowKVTransfer passes on the members by which engines hand over KV caches to each
 	// other, such as kv_transfer_params. Only a router of disaggregated engines in front
@@ -45,6 +45,9 @@ type Requests struct {
 	AllowKVTransfer bool `toml:"allow_kv_transfer"`
 	// RefuseMembers are further members that are refused.
 	RefuseMembers []string `toml:"refuse_members"`
+	// OpenPaths are paths of the engines that clients may reach in addition to those of
+	// their APIs: each a path, or with a * at its end the beginning of one.
+	OpenPaths []string `toml:"open_paths"`
 }
 
 // MetricsScrape configures how the engines' queues are read from their metrics pages.

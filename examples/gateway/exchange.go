@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -28,7 +29,9 @@ type exchange struct {
 	header http.Header // for the targets
 	match  config.Match
 	names  []reqbody.Span // the places of the model's name in the body, if it may have to be another
+	where  namePlace      // of that name
 	lease  *router.Lease
+	beat   *heartbeat
 	tokens tokenUse
 	limit  time.Duration // of an attempt until its reply begins; 0: none
 }
@@ -39,8 +42,16 @@ func (x *exchange) edit(t router.Target) edit {
 	if x.match.Requested == "" || name == x.match.Requested {
 		return edit{}
 	}
-	if x.names == nil { // the file has changed since the request came
+	if x.names == nil && x.where == inJSON { // the file has changed since the request came
 		x.names, _ = modelSpans(x.in.Bytes())
+	}
+	switch x.where {
+	case inForm:
+		return edit{at: x.names, value: []byte(name)}
+	case inPairs:
+		return edit{at: x.names, value: []byte(url.QueryEscape(name))}
+	case inQuery:
+		return edit{}
 	}
 	return rename(x.names, name)
 }
@@ -70,17 +81,28 @@ var buffers = sync.Pool{New: func() any { return new(buffer) }}
 func (x *exchange) run() {
 	// A panic below, or a return that forgot, must not leave the request counted.
 	defer func() { x.lease.Done(router.Outcome{Stage: router.Canceled}) }()
+	x.beat = x.beats()
+	defer func() { x.beat.stop() }()
 	for {
 		a, o := x.ask()
 		if !again(o) {
 			x.reply(a)
 			return
 		}
+		if x.beat.committed() {
+			x.lost(a, o)
+			return
+		}
 		next, err := x.lease.Retry(x.r.Context(), o)
+		if next == nil && x.beat.stop() {
+			x.lost(a, o)
+			return
+		}
 		if next == nil {
 			x.giveUp(a, o, err)
 			return
 		}
+		x.beat.moves(next)
 		x.h.cfg.Log.Info("sent again", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID,
 			"status", o.Status, "err", o.Err, "to", next.Decision().Target.ID)
 		if a.resp != nil {
@@ -112,19 +134,27 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 		return a, a.failed(errors.New("the target has no address"))
 	}
 	e := x.edit(target)
-	req := (&http.Request{
-		Method:        x.r.Method,
-		URL:           resolve(ref.Base, x.r.URL),
-		Host:          ref.Base.Host,
-		Proto:         "HTTP/1.1",
-		ProtoMajor:    1,
-		ProtoMinor:    1,
-		Header:        withHeader(x.header, ref.Header),
-		Body:          bodyOf(x.in, e),
-		GetBody:       func() (io.ReadCloser, error) { return bodyOf(x.in, e), nil },
-		ContentLength: int64(e.size(len(x.in.Bytes()))),
-	}).WithContext(a.ctx)
-	resp, err := x.h.cfg.Transport.RoundTrip(req)
+	u := x.r.URL
+	if name := x.match.Rewrite(target); x.where == inQuery && x.match.Requested != "" && name != x.match.Requested {
+		u = renameQuery(u, name)
+	}
+	if hasSecret(ref.Header) {
+		u = withoutSecrets(u)
+	}
+	resp, err := x.roundTrip(a, func(ctx context.Context) *http.Request {
+		return (&http.Request{
+			Method:        x.r.Method,
+			URL:           resolve(ref.Base, u),
+			Host:          ref.Base.Host,
+			Proto:         "HTTP/1.1",
+			ProtoMajor:    1,
+			ProtoMinor:    1,
+			Header:        withHeader(x.header, ref.Header),
+			Body:          bodyOf(x.in, e),
+			GetBody:       func() (io.ReadCloser, error) { return bodyOf(x.in, e), nil },
+			ContentLength: int64(e.size(len(x.in.Bytes()))),
+		}).WithContext(ctx)
+	})
 	if err != nil {
 		return a, a.failed(err)
 	}

@@ -74,11 +74,7 @@ func (f *fleetFlags) file() string {
 		}
 	}
 	if f.kvTransfer || len(f.refuse) > 0 {
-		var names []string
-		for _, n := range f.refuse {
-			names = append(names, quote(n))
-		}
-		line("[requests]\nallow_kv_transfer = %v\nrefuse_members = [%s]", f.kvTransfer, strings.Join(names, ", "))
+		line("[requests]\nallow_kv_transfer = %v\nrefuse_members = [%s]", f.kvTransfer, f.refuse.list())
 	}
 	for i, t := range f.targets {
 		line("[[providers]]\nname = %s\napi_base = %s", quote(t.name()), quote(t.url))
@@ -124,6 +120,15 @@ func quote(s string) string {
 
 // repeated is a flag that can be given several times.
 type repeated []string
+
+// list returns the values as the elements of an array of TOML.
+func (r repeated) list() string {
+	var quoted []string
+	for _, s := range r {
+		quoted = append(quoted, quote(s))
+	}
+	return strings.Join(quoted, ", ")
+}
 
 // String is for package flag.
 func (r *repeated) String() string { return strings.Join(*r, " ") }

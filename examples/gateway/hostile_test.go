@@ -118,7 +118,7 @@ func TestKVTransfer(t *testing.T) {
 	} {
 		g := newRig(t, rigConfig{Config: Config{Log: discard}, settings: c.settings}, up)
 		for name, body := range bodies {
-			for _, path := range []string{"/v1/chat/completions", "/generate", "/inference/v1/generate", "/elsewhere"} {
+			for _, path := range []string{"/v1/chat/completions", "/generate", "/inference/v1/generate", "/v1/elsewhere"} {
 				got.Store("")
 				resp := g.post(t, path, body)
 				if !c.refused[name] {

@@ -73,13 +73,13 @@ func TestLimits(t *testing.T) {
 func TestSilent(t *testing.T) {
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(headerTarget, "another gateway's")
-		if r.URL.Path == "/gone" {
+		if r.URL.Path == "/v1/gone" {
 			panic(http.ErrAbortHandler)
 		}
 	})
 	for _, silent := range []bool{false, true} {
 		g := newRig(t, rigConfig{Config: Config{Silent: silent}}, up)
-		for _, path := range []string{"/v1/models", "/gone"} {
+		for _, path := range []string{"/v1/models", "/v1/gone"} {
 			resp, err := g.http.Get(g.url + path)
 			if err != nil {
 				t.Fatal(err)

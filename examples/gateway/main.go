@@ -139,6 +139,9 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.BoolVar(&f.kvTransfer, own("allow-kv-transfer"), false,
 		"* pass on members such as kv_transfer_params, by which engines hand over KV caches (refused otherwise: from a "+
 			"client they can end an engine)")
+	fs.Var((*repeated)(&c.handler.OpenPaths), "open-path",
+		"`PATH` of engines that clients may reach in addition to those of their APIs; with a * at the end, all that begin "+
+			"so (* alone: every path, also those that change an engine); give one for each")
 	fs.Var(&f.refuse, own("refuse-member"), "* `NAME` of a further member of requests that is refused; give one for each")
 
 	h := &c.handler
@@ -154,6 +157,10 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 		"most of -max-bodies and -max-requests that one client's address may have, 0 to 1 (0: all; set it only if clients "+
 			"connect themselves)")
 	fs.DurationVar(&h.WriteTimeout, "write-timeout", time.Minute, "most time for a client to read a part of its reply")
+	fs.DurationVar(&h.KeepAlive, "keep-alive", 4*time.Second,
+		"how long an unused connection to a target is kept; less than the time after which the engines close it")
+	fs.DurationVar(&h.Heartbeat, "heartbeat", 0,
+		"how often a stream gets a comment line before its first token, which ends failing over for it (0: never)")
 	fs.DurationVar(&h.HeaderTimeout, "header-timeout", 10*time.Minute, "most time for a target to begin its reply")
 	fs.DurationVar(&h.IdleTimeout, "idle-timeout", 5*time.Minute, "most time between two parts of a reply")
 	fs.DurationVar(&c.serve.drain, "drain-delay", 5*time.Second,
@@ -320,13 +327,24 @@ type server struct {
 	grace time.Duration // for replies to finish after that
 }
 
+// protocols returns HTTP/1 and, for clients that begin with its preface, HTTP/2 without TLS.
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
 func (s *server) run(ctx context.Context, ln net.Listener, h *Handler) error {
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Protocols:         protocols(),
+		// A peer of HTTP/2 that is gone is noticed between requests too.
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 250, SendPingTimeout: time.Minute, PingTimeout: 15 * time.Second},
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()

@@ -35,6 +35,25 @@ func (s *service) match(p router.Prompt) (config.Match, bool) {
 	return m, ok
 }
 
+// matches returns the route of a request. If it names no model and any engine could answer it, these are all routes in
+// the order of the file, of which the first with a target serves it.
+func (s *service) matches(r *http.Request, p router.Prompt) []config.Match {
+	if m, ok := s.match(p); ok {
+		return []config.Match{m}
+	}
+	if p.Model != "" || !forAny(r) {
+		return nil
+	}
+	var all []config.Match
+	for _, route := range s.gateway.File().Routes {
+		if m, ok := s.gateway.Route(route.Model); ok {
+			m.Requested = ""
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
 // named reports whether models can be listed: a client can do nothing with a lone *,
 // behind which the engines' own lists say more.
 func (s *service) named() bool {
@@ -54,25 +73,52 @@ func (s *service) listModels(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed, 0, "models can only be listed")
 		return
 	}
-	type model struct {
-		ID      string  `json:"id"`
-		Object  string  `json:"object"`
-		Created int64   `json:"created"`
-		OwnedBy string  `json:"owned_by"`
-		Root    string  `json:"root"`
-		Parent  *string `json:"parent"`
-	}
-	data := []model{}
+	data := []modelCard{}
 	for _, m := range s.gateway.Models() {
-		e := model{ID: m.ID, Object: "model", Created: s.began.Unix(), OwnedBy: "warmroute", Root: m.Route}
-		if m.Kind == "adapter" {
-			e.Root, e.Parent = m.ID, &m.Route
-		}
-		data = append(data, e)
+		data = append(data, s.card(m))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": data}) // the client may be gone
+}
+
+// modelCard is a model in the form of the OpenAI API with the members that vLLM adds.
+type modelCard struct {
+	ID      string  `json:"id"`
+	Object  string  `json:"object"`
+	Created int64   `json:"created"`
+	OwnedBy string  `json:"owned_by"`
+	Root    string  `json:"root"`
+	Parent  *string `json:"parent"`
+}
+
+func (s *service) card(m config.Model) modelCard {
+	e := modelCard{ID: m.ID, Object: "model", Created: s.began.Unix(), OwnedBy: "warmroute", Root: m.Route}
+	if m.Kind == "adapter" {
+		e.Root, e.Parent = m.ID, &m.Route
+	}
+	return e
+}
+
+// showModel answers for one model: a name of the list, or one that a pattern of it stands for.
+func (s *service) showModel(w http.ResponseWriter, r *http.Request, id string) {
+	if !readOnly(w, r) {
+		return
+	}
+	m, ok := s.gateway.Route(id)
+	if !ok {
+		refuseModel(w, id, false)
+		return
+	}
+	shown := config.Model{ID: id, Route: m.Route}
+	for _, known := range s.gateway.Models() {
+		if known.ID == id {
+			shown = known
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(s.card(shown)) // the client may be gone
 }
 
 // maxShown bounds the part of a request that is repeated in an error, in bytes.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/contentcoding"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/prompt"
@@ -55,6 +56,15 @@ type Config struct {
 	// unread; 0 means one minute.
 	BodyTimeout, WriteTimeout time.Duration
 	BodyRate                  int64
+	// KeepAlive is how long an unused connection to a target is kept; 0 means 4 s. It is
+	// used only if Transport is nil.
+	KeepAlive time.Duration
+	// Heartbeat is how often a stream gets a comment before its first token, at the price
+	// of failing over from the first one on; 0: never.
+	Heartbeat time.Duration
+	// OpenPaths are paths of the engines that are open to clients in addition to those of
+	// their APIs: a path, or with a * at its end the beginning of one.
+	OpenPaths []string
 	// HeaderTimeout bounds the wait for a target's reply to begin, which for a
 	// reply that is not streamed is the whole of it; 0 means 10 minutes.
 	// IdleTimeout bounds the wait for more of a reply; 0 means 5 minutes. There
@@ -70,6 +80,9 @@ type Handler struct {
 	active   atomic.Int64 // requests being served, from when their bodies are there
 	clients  *reqbody.Shares
 	draining atomic.Bool
+	fresh    http.RoundTripper // without kept connections; nil: there is none
+
+	reconnects atomic.Int64 // requests sent once more because a kept connection was closed
 }
 
 // NewHandler returns a Handler.
@@ -83,6 +96,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 	}{
 		{"MaxBody", cfg.MaxBody}, {"MaxBodies", cfg.MaxBodies}, {"MaxRequests", int64(cfg.MaxRequests)},
 		{"BodyTimeout", int64(cfg.BodyTimeout)}, {"BodyRate", cfg.BodyRate}, {"WriteTimeout", int64(cfg.WriteTimeout)},
+		{"KeepAlive", int64(cfg.KeepAlive)}, {"Heartbeat", int64(cfg.Heartbeat)},
 		{"HeaderTimeout", int64(cfg.HeaderTimeout)}, {"IdleTimeout", int64(cfg.IdleTimeout)},
 	} {
 		if f.n < 0 {
@@ -95,6 +109,11 @@ func NewHandler(cfg Config) (*Handler, error) {
 	bounds := reqbody.Config{
 		MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, Timeout: cfg.BodyTimeout, Rate: cfg.BodyRate,
 	}.WithDefaults()
+	decoder, err := contentcoding.New(contentcoding.Config{MaxBytes: bounds.MaxBody})
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	bounds.Decode = decoder.DecodeTo
 	cfg.MaxBody, cfg.BodyTimeout = bounds.MaxBody, bounds.Timeout
 	cfg.Parser.MaxBody = cmp.Or(cfg.Parser.MaxBody, -1) // a longer one does not get there
 	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 16384)
@@ -102,17 +121,18 @@ func NewHandler(cfg Config) (*Handler, error) {
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
 	if cfg.Transport == nil {
-		cfg.Transport = NewTransport(cfg.service.policy)
+		own := NewTransport(cfg.service.policy)
+		own.IdleConnTimeout = cmp.Or(cfg.KeepAlive, own.IdleConnTimeout)
+		cfg.Transport = own
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{cfg: cfg}
+	h := &Handler{cfg: cfg, fresh: unlinked(cfg.Transport)}
 	if cfg.ClientShare > 0 {
 		bounds.MaxClient = max(int64(cfg.ClientShare*float64(bounds.MaxBodies)), 1)
 		h.clients = reqbody.NewShares(max(int64(cfg.ClientShare*float64(cfg.MaxRequests)), 1))
 	}
-	var err error
 	if h.bodies, err = reqbody.New(bounds); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
@@ -136,7 +156,7 @@ func NewTransport(policy func() egress.Policy) *http.Transport {
 		WriteBufferSize:        16 << 10, // a chat's headers and body leave in one write
 		ReadBufferSize:         8 << 10,
 		// uvicorn, which serves vLLM and SGLang, closes a connection that was
-		// idle for 5 s; a request that meets that moment would fail.
+		// idle for 5 s; a request that meets that moment has to be sent again.
 		IdleConnTimeout: 4 * time.Second,
 	}
 }
@@ -156,17 +176,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// the answer or before it, and waits for it as long as it is let.
 		client.ctl.SetReadDeadline(time.Now().Add(h.cfg.BodyTimeout))
 	}
-	if r.URL.Path == "/healthz" {
-		h.health(w)
+	crossOrigin(w, r)
+	if h.own(w, r) {
 		return
 	}
-	switch s := h.cfg.service; {
-	case r.URL.Path == debugPath && s.counts():
-		serveDebug(w, r, s.page())
-		return
-	case r.URL.Path == modelsPath && s.named():
-		s.listModels(w, r)
-		return
+	coding := r.Header.Values("Content-Encoding")
+	unsupported := contentcoding.Check(coding)
+	if !contentcoding.Encoded(coding) {
+		r.Header.Del("Content-Encoding") // identity means none
 	}
 	switch {
 	case h.active.Load() >= int64(h.cfg.MaxRequests):
@@ -178,6 +195,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case climbs(r.URL):
 		refuse(w, http.StatusBadRequest, 0, "the path has a .. in it")
 		return
+	case !mayReach(r.URL, h.openPaths()):
+		refusePath(w)
+		return
+	case unsupported != nil:
+		h.refuseBody(w, r, unsupported)
+		return
 	}
 
 	in, err := h.bodies.Read(w, r)
@@ -187,6 +210,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer in.Release()
+	if contentcoding.Encoded(coding) {
+		contentcoding.Remove(r.Header)
+	}
 	if r.Body != nil && r.Body != http.NoBody {
 		// The server's reads from now on, which notice that the client has gone, must not
 		// time out.
@@ -203,27 +229,80 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	p := h.parse(r, in.Bytes())
-	m, ok := h.cfg.service.match(p)
-	if !ok {
+	var name named
+	often := false
+	if p.Model == "" {
+		name, often = elsewhere(r, in.Bytes())
+		p.Model, often = name.model, !often
+	}
+	matches := h.cfg.service.matches(r, p)
+	if len(matches) == 0 {
 		refuseModel(w, p.Model, len(in.Bytes()) > 0)
 		return
 	}
-	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), match: m}
-	state := h.cfg.service.state(m.Route)
-	x.limit = state.attempt
-	if state.renames && m.Requested != "" {
-		if x.names, ok = modelSpans(in.Bytes()); !ok {
+	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), names: name.at, where: name.where}
+	for i, m := range matches {
+		x.match = m
+		state := h.cfg.service.state(m.Route)
+		x.limit = state.attempt
+		if state.renames && m.Requested != "" && x.where == inJSON {
+			var ok bool
+			x.names, ok = modelSpans(in.Bytes())
+			often = !ok
+		}
+		if often {
 			refuseWith(w, http.StatusBadRequest, "BadRequestError", "model", "The request names its model too often.")
 			return
 		}
+		x.tokens = state.tokens.fill(x, &p)
+		if x.lease, err = m.Router.Route(r.Context(), m.Prompt(p)); err == nil {
+			x.run()
+			return
+		}
+		if i == len(matches)-1 || !errors.Is(err, router.ErrNoTarget) {
+			client.arm()
+			h.refuseRoute(w, r, err)
+			return
+		}
 	}
-	x.tokens = state.tokens.fill(x, &p)
-	if x.lease, err = m.Router.Route(r.Context(), m.Prompt(p)); err != nil {
-		client.arm()
-		h.refuseRoute(w, r, err)
-		return
+}
+
+// own answers the requests for the gateway itself, and reports whether r is one.
+func (h *Handler) own(w http.ResponseWriter, r *http.Request) bool {
+	s := h.cfg.service
+	switch path := r.URL.Path; {
+	case path == "/healthz" || path == "/health":
+		h.health(w)
+	case path == metricsPath && !h.cfg.Silent:
+		h.serveMetrics(w, r)
+	case path == debugPath && s.counts():
+		serveDebug(w, r, s.page())
+	case r.Method == http.MethodOptions: // an engine answers for the methods and the origins
+		return false
+	case path == modelsPath && s.named():
+		s.listModels(w, r)
+	case strings.HasPrefix(path, modelsPath+"/") && s.named():
+		s.showModel(w, r, strings.TrimPrefix(path, modelsPath+"/"))
+	default:
+		return false
 	}
-	x.run()
+	return true
+}
+
+// openPaths returns the patterns of the flags and the file in place.
+func (h *Handler) openPaths() []string {
+	if more := h.cfg.service.gateway.File().Requests.OpenPaths; len(more) > 0 {
+		return append(more[:len(more):len(more)], h.cfg.OpenPaths...)
+	}
+	return h.cfg.OpenPaths
+}
+
+// crossOrigin lets a page of another origin read the gateway's own answers, as vLLM does with its own by default. An
+// engine's headers replace these. No answer depends on a cookie.
+func crossOrigin(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Origin") != "" {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+	}
 }
 
 // enter counts a request when its body is there, unless there are too many; leave takes
@@ -248,12 +327,8 @@ func (h *Handler) leave(r *http.Request) {
 }
 
 // parse returns r's prompt. One that is not understood is empty, or as much as
-// was understood; the request is routed and counted all the same. A compressed
-// body is passed on as it is and not looked into: the engines do not take one.
+// was understood; the request is routed and counted all the same.
 func (h *Handler) parse(r *http.Request, body []byte) router.Prompt {
-	if r.Header.Get("Content-Encoding") != "" {
-		body = nil
-	}
 	p, err := h.cfg.Parser.FromRequest(r.URL.Path, r.Header, body)
 	if err != nil && len(body) > 0 {
 		h.cfg.Log.Debug("request not understood", "path", r.URL.Path, "err", err)
@@ -278,6 +353,14 @@ func (h *Handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) 
 	w.Header().Set("Connection", "close")
 	var timeout net.Error
 	switch {
+	case errors.Is(err, contentcoding.ErrUnsupported):
+		w.Header().Set("Accept-Encoding", contentcoding.Supported())
+		refuse(w, http.StatusUnsupportedMediaType, 0, err.Error())
+	case errors.Is(err, contentcoding.ErrMalformed):
+		refuse(w, http.StatusBadRequest, 0, err.Error())
+	case errors.Is(err, contentcoding.ErrTooLarge):
+		refuse(w, http.StatusRequestEntityTooLarge, 0,
+			err.Error()+": more than "+strconv.FormatInt(h.cfg.MaxBody, 10)+" bytes, or too many for each compressed one")
 	case errors.Is(err, reqbody.ErrTooLarge):
 		refuse(w, http.StatusRequestEntityTooLarge, 0,
 			"the request body is larger than "+strconv.FormatInt(h.cfg.MaxBody, 10)+" bytes")
@@ -311,12 +394,21 @@ func refuse(w http.ResponseWriter, status int, retryAfter time.Duration, message
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
+	_, _ = w.Write(errorBody(status, message)) // the client may be gone
+}
+
+// errorBody returns the body of an error of the gateway's own.
+func errorBody(status int, message string) []byte {
 	type detail struct {
 		Message string `json:"message"`
 		Type    string `json:"type"`
 		Code    int    `json:"code"`
 	}
-	json.NewEncoder(w).Encode(map[string]detail{"error": {message, "gateway_error", status}})
+	b, err := json.Marshal(map[string]detail{"error": {message, "gateway_error", status}})
+	if err != nil {
+		return []byte("{}") // no string fails
+	}
+	return append(b, '\n')
 }
 
 // climbs reports whether a part of u's path is .., with which it could leave the path of

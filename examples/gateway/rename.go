@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/warmroute/router/internal/reqbody"
 )
@@ -34,13 +36,55 @@ type edit struct {
 	value []byte
 }
 
-// rename returns the edit that makes name the model.
+// namePlace is where a request names its model.
+type namePlace uint8
+
+const (
+	inJSON  namePlace = iota // a member of the body
+	inForm                   // a field of a multipart form
+	inPairs                  // a field of a form in one line
+	inQuery                  // a parameter of the URL
+)
+
+// rename returns the edit that makes name the model of a JSON body.
 func rename(at []reqbody.Span, name string) edit {
 	v, err := json.Marshal(name)
 	if err != nil {
 		return edit{} // no string fails
 	}
 	return edit{at: at, value: v}
+}
+
+// renameQuery returns u with name for the model.
+func renameQuery(u *url.URL, name string) *url.URL {
+	q := u.Query()
+	q.Set("model", name)
+	out := *u
+	out.RawQuery = q.Encode()
+	return &out
+}
+
+// named is the model of a request.
+type named struct {
+	model string
+	where namePlace
+	at    []reqbody.Span // in the body
+}
+
+// elsewhere returns the model of a request of which the body is no JSON object with one: that of a form, or of the URL.
+// It is false if it is named too often.
+func elsewhere(r *http.Request, body []byte) (named, bool) {
+	if ct := r.Header.Get("Content-Type"); len(body) > 0 && ct != "" && !isJSON(ct) {
+		model, at, ok := formModel(ct, body)
+		if model != "" || !ok {
+			n := named{model, inForm, at}
+			if strings.HasPrefix(strings.ToLower(ct), "application/x-www-form-urlencoded") {
+				n.where = inPairs
+			}
+			return n, ok
+		}
+	}
+	return named{model: r.URL.Query().Get("model"), where: inQuery}, true
 }
 
 // size returns the length of a body of n bytes with the edit.
@@ -80,20 +124,4 @@ func (e edit) apply(body []byte) []byte {
 		}
 		out = append(out, p...)
 	}
-}
-
-// withHeader returns h with the headers of set, which replace those of the same
-// names. h itself is not changed.
-func withHeader(h, set http.Header) http.Header {
-	if len(set) == 0 {
-		return h
-	}
-	out := make(http.Header, len(h)+len(set))
-	for k, v := range h {
-		out[k] = v
-	}
-	for k, v := range set {
-		out[k] = v
-	}
-	return out
 }

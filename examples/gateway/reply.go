@@ -13,11 +13,17 @@ import (
 // reply passes a's reply on to the client and settles the lease.
 func (x *exchange) reply(a *attempt) {
 	defer a.close()
-	h := x.client.w.Header()
-	copyHeaders(h, a.resp.Header)
-	tellChoice(h, x.lease, x.h.cfg.Silent)
-	x.client.arm()
-	x.client.w.WriteHeader(a.resp.StatusCode)
+	switch begun := x.beat.stop(); {
+	case !begun:
+		h := x.client.w.Header()
+		copyHeaders(h, a.resp.Header)
+		tellChoice(h, x.lease, x.h.cfg.Silent)
+		x.client.arm()
+		x.client.w.WriteHeader(a.resp.StatusCode)
+	case a.resp.StatusCode > 299 || !isStream(a.resp):
+		x.whole(a)
+		return
+	}
 
 	if a.buf == nil {
 		a.buf = buffers.Get().(*buffer)
@@ -114,13 +120,18 @@ func newMeter(resp *http.Response, p router.Prompt, path string) *meter {
 	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return m
 	}
-	m.sse = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	m.sse = isStream(resp)
 	n, _ := p.Length()
 	m.state, m.bare = prompt.KeepsState(path), n == 0
 	if n > 0 || m.state {
 		m.reply = new(prompt.Reply)
 	}
 	return m
+}
+
+// isStream reports whether resp is a stream of events.
+func isStream(resp *http.Response) bool {
+	return strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 }
 
 // firstToken reports, once, that chunk has the reply's first token: its first

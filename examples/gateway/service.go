@@ -28,6 +28,7 @@ type service struct {
 	streams streams
 	wrong   mismatches
 	live    *livePage // nil: there is none
+	metrics metrics
 
 	refuse atomic.Pointer[reqbody.Refused] // members of requests
 
@@ -76,6 +77,13 @@ func (s *service) options() config.Options {
 
 // build makes the gateway of a file that options has read.
 func (s *service) build(f *file.File, o config.Options) error {
+	next := o.Trace
+	o.Trace = func(route string) router.Trace {
+		if next == nil {
+			return s.metrics.trace(route, router.Trace{})
+		}
+		return s.metrics.trace(route, next(route))
+	}
 	g, err := config.Build(f, o)
 	if err != nil {
 		return err
@@ -147,12 +155,8 @@ func refusedBy(f *file.File) *reqbody.Refused {
 	return reqbody.NewRefused(names...)
 }
 
-// refused returns an error if a client must not send the body of r. A compressed one is
-// not looked into: the engines do not take it.
+// refused returns an error if a client must not send the body of r.
 func (s *service) refused(r *http.Request, body []byte) error {
-	if r.Header.Get("Content-Encoding") != "" {
-		return nil
-	}
 	err := s.refuse.Load().Check(body)
 	if err == reqbody.ErrEncoding && !isJSON(r.Header.Get("Content-Type")) {
 		return nil // an engine does not read it as JSON

@@ -118,7 +118,7 @@ type tokenUse struct {
 // fill gives p, the prompt of x, ids if it has none and they are known.
 func (t *tokenSource) fill(x *exchange, p *router.Prompt) (u tokenUse) {
 	r, body := x.r, x.in.Bytes()
-	if t == nil || len(body) == 0 || r.Header.Get("Content-Encoding") != "" {
+	if t == nil || len(body) == 0 {
 		return u
 	}
 	if len(p.Tokens) > 0 {

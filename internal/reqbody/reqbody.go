@@ -5,6 +5,7 @@ package reqbody
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,9 @@ type Config struct {
 	Rate    int64
 	// MaxClient bounds the bytes of all bodies of one client's address. 0: no bound.
 	MaxClient int64
+	// Decode writes a body to w without the codings that values, those of the header
+	// Content-Encoding, name. nil: bodies stay as they are.
+	Decode func(ctx context.Context, w io.Writer, values []string, body []byte) error
 }
 
 // WithDefaults returns c with the default in place of each field that is zero and has
@@ -115,8 +119,9 @@ func (b *Body) Bytes() []byte { return b.data }
 // Pool returns the Pool that b is of.
 func (b *Body) Pool() *Pool { return b.pool }
 
-// Read reads r's body; w answers r. The caller releases the Body. Read leaves a read
-// deadline on the connection, which the caller takes back.
+// Read reads r's body, and decodes it if it has a Content-Encoding; w answers r. The
+// caller releases the Body. Read leaves a read deadline on the connection, which the
+// caller takes back. An error of Decode is returned unchanged.
 func (p *Pool) Read(w http.ResponseWriter, r *http.Request) (*Body, error) {
 	b := p.body()
 	if r.Body == nil || r.Body == http.NoBody {
@@ -131,7 +136,41 @@ func (p *Pool) Read(w http.ResponseWriter, r *http.Request) (*Body, error) {
 		b.Release()
 		return nil, err
 	}
+	if values := r.Header["Content-Encoding"]; p.cfg.Decode != nil && len(values) > 0 && len(b.data) > 0 {
+		return b.decoded(r.Context(), values)
+	}
 	return b, nil
+}
+
+// decoded returns b without the codings of values, in another Body, and releases b.
+func (b *Body) decoded(ctx context.Context, values []string) (*Body, error) {
+	defer b.Release()
+	out := b.pool.body()
+	out.client = b.client
+	if err := b.pool.cfg.Decode(ctx, (*writer)(out), values, b.data); err != nil {
+		out.Release()
+		return nil, err
+	}
+	return out, nil
+}
+
+// writer appends to a Body within the bounds.
+type writer Body
+
+// Write is an io.Writer's.
+func (w *writer) Write(p []byte) (int, error) {
+	b := (*Body)(w)
+	need := int64(len(b.data)) + int64(len(p))
+	if need > b.pool.cfg.MaxBody {
+		return 0, ErrTooLarge
+	}
+	if need > b.held {
+		if err := b.grow(max(need, min(2*b.held, b.pool.cfg.MaxBody))); err != nil {
+			return 0, err
+		}
+	}
+	b.data = append(b.data, p...)
+	return len(p), nil
 }
 
 func (p *Pool) body() *Body {
