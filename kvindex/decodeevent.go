@@ -34,6 +34,8 @@ func (d *decoder) finish(f *fields) {
 	}
 	if f.ahead > 0 {
 		d.lookahead(f)
+	} else if n := len(f.Hashes); f.eagle && f.BlockSize > 0 && len(f.Tokens) == n*int(f.BlockSize)+1 && !f.Pairs {
+		d.overlap(f)
 	}
 	for _, at := range f.lists[:f.nlists] {
 		d.unknownLists(f, at)

@@ -19,6 +19,7 @@ type fields struct {
 	remote  bool
 	ahead   int           // the start of a list of the tokens after each block, 0 for none
 	tier    bool          // it is a tierCleared
+	eagle   bool          // the tokens have one more than the blocks
 	medium  bool          // a medium was named
 	group   bool          // a group was named
 	lists   [maxLists]int // starts of values that may be lists of tokens of unknown use
@@ -94,6 +95,7 @@ func (d *decoder) unknown(f *fields) {
 func (d *decoder) mapEvent() {
 	n := d.header(kMap)
 	f := newFields(0)
+	var own native
 	start := d.off
 	for i := range n {
 		if d.err != nil {
@@ -127,12 +129,18 @@ func (d *decoder) mapEvent() {
 			continue
 		}
 		if f.Kind == 0 {
-			d.skip(1)
+			if !own.outer(d, key) {
+				d.skip(1)
+			}
 			continue
 		}
 		d.field(&f, string(key))
 	}
 	if d.err != nil {
+		return
+	}
+	if f.Kind == 0 && own.data > 0 {
+		d.native(&own)
 		return
 	}
 	if f.Kind == 0 {
@@ -221,6 +229,9 @@ func (d *decoder) field(f *fields, key string) {
 		if !d.nil() {
 			f.remote = string(d.bytes()) == "REMOTE"
 		}
+	case "is_eagle": // Dynamo's
+		f.eagle = d.peek() == kBool && d.b[d.off] == 0xc3
+		d.skip(1)
 	case "origin":
 		if d.peek() == kString {
 			f.Reused = string(d.bytes()) == "REUSED"

@@ -47,6 +47,18 @@ func (d *decoder) lookahead(f *fields) {
 	f.After = after
 }
 
+// overlap makes After of tokens that have one more than the blocks: each block reaches one
+// token into the next.
+func (d *decoder) overlap(f *fields) {
+	n, size := len(f.Hashes), int(f.BlockSize)
+	after := d.space(n)
+	d.batch.tokens = d.batch.tokens[:len(d.batch.tokens)+n]
+	for i := range n {
+		after = append(after, f.Tokens[(i+1)*size])
+	}
+	f.Tokens, f.After, f.Ahead = f.Tokens[:n*size], after, 1
+}
+
 // lists reports whether the value at a place is a list of token ids, or nil, for each
 // block, and the length of the longest.
 func (d *decoder) lists(f *fields, at int) (most int, ok bool) {

@@ -14,8 +14,8 @@ import (
 // compute the last token at least, without the blocks of Recomputed. The scope is p's
 // Adapter and Salt; the wire names no model. An Adapter, or a Model, of the form
 // "base:adapter" is the adapter that engines name so in their events. -1 means that
-// nothing was ever applied for this id, or that its stream is not to be trusted now. The result reuses cached if it is large
-// enough.
+// nothing was ever applied for this id, or that its stream is not to be trusted now.
+// The result reuses cached if it is large enough.
 //
 // It takes no lock, and does not allocate if ids has the same string values as in an
 // earlier call. Blocks that come or go while it runs may or may not be
