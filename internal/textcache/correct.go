@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/trie"
@@ -48,31 +49,35 @@ const (
 // belief has what was recorded of a prompt at its target when it was sent there.
 type belief struct {
 	trie.Past
-	young bool // it was not computed there yet
+	young  bool      // it was not computed there yet
+	target *evidence // that counts it as not computed; nil: none does any more
+	fresh  int       // bytes that it counts
 }
 
 // learned has what was learned about reports. The zero learned is empty.
 type learned struct {
 	mu            sync.Mutex
-	waiting, late map[uint64]struct{} // inserts of prompts that are not computed yet; late is dropped when waiting is full
-	last          map[string]evidence // of each target
-	some          bool                // a report was above 0
-	nothing       int                 // reports before that, from the first denial on
+	waiting, late map[uint64]struct{}  // inserts of prompts that are not computed yet; late is dropped when waiting is full
+	last          map[string]*evidence // of each target
+	limits        atomic.Bool          // some target has a limit
+	some          bool                 // a report was above 0
+	nothing       int                  // reports before that, from the first denial on
 }
 
 // evidence is what the reports of one target have shown, and its last denial that counted.
 type evidence struct {
-	first   int    // reported tokens, of the first report above 0
-	grain   int    // the greatest common divisor of them all, if one differs from the first; else 0
-	judged  bool   // something was denied or confirmed
-	limited bool   // the record has a limit
-	at      uint64 // the insert before which the target's requests add nothing to the denial
-	left    int    // bytes of the record that stay
-	row     int    // denials since the last confirmation
+	first  int    // reported tokens, of the first report above 0
+	grain  int    // the greatest common divisor of them all, if one differs from the first; else 0
+	judged bool   // something was denied or confirmed
+	most   int    // the learned bound of the record, without fresh; 0: none
+	fresh  int    // bytes of the record that the target has not computed yet
+	at     uint64 // the insert before which the target's requests add nothing to the denial
+	left   int    // bytes of the record that stay, without fresh
+	row    int    // denials since the last confirmation
 }
 
-// sent notes that a prompt is under way.
-func (l *learned) sent(p trie.Past) belief {
+// sent notes that the target was sent a prompt of size bytes.
+func (l *learned) sent(p trie.Past, id string, size int) belief {
 	b := belief{Past: p}
 	if p.Now == 0 {
 		return b
@@ -86,12 +91,13 @@ func (l *learned) sent(p trie.Past) belief {
 		l.late, l.waiting = l.waiting, make(map[uint64]struct{})
 	}
 	l.waiting[p.Now] = struct{}{}
+	b.target, b.fresh = l.of(id), size-p.Held
+	b.target.fresh += b.fresh
 	return b
 }
 
-// computed notes that the target has computed the prompt. One that ends otherwise stays
-// noted as not computed.
-func (l *learned) computed(b belief) {
+// computed notes that the target has computed the prompt.
+func (l *learned) computed(b *belief) {
 	if b.Now == 0 {
 		return
 	}
@@ -99,12 +105,57 @@ func (l *learned) computed(b belief) {
 	defer l.mu.Unlock()
 	delete(l.waiting, b.Now)
 	delete(l.late, b.Now)
+	b.end()
+}
+
+// ended notes that the target computes the prompt no longer. It stays noted as not computed if it was not.
+func (l *learned) ended(b *belief) {
+	if b.target == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.end()
+}
+
+// end takes b off its target's count, under learned.mu.
+func (b *belief) end() {
+	if b.target != nil {
+		b.target.fresh -= b.fresh
+		b.target = nil
+	}
 }
 
 func (l *learned) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.last, id)
+}
+
+// of returns the evidence of a target, under mu.
+func (l *learned) of(id string) *evidence {
+	if e := l.last[id]; e != nil {
+		return e
+	}
+	if l.last == nil || len(l.last) >= maxTargets {
+		l.last = make(map[string]*evidence)
+	}
+	e := new(evidence)
+	l.last[strings.Clone(id)] = e
+	return e
+}
+
+// makeRoom lets the record of a target grow by n bytes that it has not computed yet.
+func (c *Cache) makeRoom(id string, n int) {
+	l := &c.learned
+	if !l.limits.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.last[id]; e != nil && e.most > 0 {
+		c.trie.Limit(id, e.most+e.fresh+n)
+	}
 }
 
 // correct holds the belief about a prompt with key k against the report of its target.
@@ -129,33 +180,32 @@ func (c *Cache) correct(k *Key, id string, past belief, o *router.Outcome) {
 	if !l.some && l.nothing > 0 && float64(k.Size()) >= least && c.meaningless() {
 		return
 	}
-	e := l.reported(id, o.CachedTokens)
+	e := l.of(id)
+	e.reported(o.CachedTokens)
 	whole := held - perToken*float64(e.grain) // at least so much of it is in whole blocks
 	fresh := (k.Size() - past.Held) / probe
 	switch {
 	case more:
-		c.enlarge(id, fresh+c.trie.Usage(id).Limit/grow)
+		c.enlarge(id, e, fresh+e.most/grow)
 	case past.young || past.Last == 0 || held < least:
-		c.enlarge(id, fresh)
+		c.enlarge(id, e, fresh)
 	case whole-reported >= least && denied*reported < whole:
-		c.deny(id, past, past.Held == k.Size())
+		c.deny(id, e, past, past.Held == k.Size())
 	case confirmed*(held-reported) <= held:
-		l.confirm(id)
+		e.judged, e.row = true, 0
 		if u := c.trie.Usage(id); past.Last <= u.Oldest+(u.Newest-u.Oldest)/2 {
-			fresh += u.Limit / grow
+			fresh += e.most / grow
 		}
-		c.enlarge(id, fresh)
+		c.enlarge(id, e, fresh)
 	default:
-		c.enlarge(id, fresh)
+		c.enlarge(id, e, fresh)
 	}
 }
 
-// reported takes in a report of n cached tokens, and returns what is known of its target.
-func (l *learned) reported(id string, n int) evidence {
-	e := l.last[id]
+// reported takes in a report of n cached tokens.
+func (e *evidence) reported(n int) {
 	switch {
 	case n <= 0 || e.grain == 1 || n == e.first:
-		return e
 	case e.first == 0:
 		e.first = n
 	case e.grain == 0:
@@ -163,8 +213,6 @@ func (l *learned) reported(id string, n int) evidence {
 	default:
 		e.grain = gcd(e.grain, n)
 	}
-	l.put(id, e)
-	return e
 }
 
 // gcd returns the greatest common divisor of a and b, which are not negative.
@@ -184,16 +232,16 @@ func (c *Cache) meaningless() bool {
 		return false
 	}
 	for id, e := range l.last {
-		if e.limited {
+		if e.most > 0 {
 			c.trie.Limit(id, 0)
 		}
+		*e = evidence{fresh: e.fresh}
 	}
-	clear(l.last)
 	return true
 }
 
 // deny takes back what was sent to the target before the denied part, under learned.mu.
-func (c *Cache) deny(id string, past belief, whole bool) {
+func (c *Cache) deny(id string, e *evidence, past belief, whole bool) {
 	l := &c.learned
 	l.nothing = max(l.nothing, 1)
 	defer c.recent.lose()
@@ -201,54 +249,43 @@ func (c *Cache) deny(id string, past belief, whole bool) {
 	if before.Oldest > past.Last && !whole {
 		return // it was dropped since
 	}
-	d := l.last[id]
-	if past.Now <= d.at {
+	if past.Now <= e.at {
 		// It was sent before the last denial came: both say the same about the capacity.
-		c.trie.Expire(id, past.Last, d.left)
-		if u := c.trie.Usage(id); u.Limit > 0 {
-			c.trie.Limit(id, min(u.Limit, max(u.Bytes, d.left)))
+		c.trie.Expire(id, past.Last, e.left+e.fresh)
+		if e.most > 0 {
+			e.most = min(e.most, max(c.trie.Usage(id).Bytes-e.fresh, e.left))
+			c.limit(id, e)
 		}
 		return
 	}
-	left := before.Bytes / mostLost
-	c.trie.Expire(id, past.Last, left)
+	if !e.judged {
+		e.row = 1 // nothing was ever confirmed
+	}
+	left := max(before.Bytes-e.fresh, 0) / mostLost
+	c.trie.Expire(id, past.Last, left+e.fresh)
 	u := c.trie.Usage(id)
-	if !d.judged {
-		d.row = 1 // nothing was ever confirmed
+	cached := max(u.Bytes-e.fresh, 0)
+	limit := max(cached-cached/max(shrink>>e.row, 2), left, 1)
+	if e.most > 0 {
+		limit = min(limit, e.most)
 	}
-	limit := max(u.Bytes-u.Bytes/max(shrink>>d.row, 2), left, 1)
-	if u.Limit > 0 {
-		limit = min(limit, u.Limit)
-	}
-	c.trie.Limit(id, limit)
-	l.put(id, evidence{first: d.first, grain: d.grain, judged: true, limited: true, at: u.Newest, left: left, row: d.row + 1})
+	e.judged, e.most, e.at, e.left, e.row = true, limit, u.Newest, left, e.row+1
+	c.limit(id, e)
 }
 
-// confirm ends a row of denials.
-func (l *learned) confirm(id string) {
-	if e := l.last[id]; !e.judged || e.row > 0 {
-		e.judged, e.row = true, 0
-		l.put(id, e)
-	}
-}
-
-func (l *learned) put(id string, e evidence) {
-	if _, ok := l.last[id]; ok {
-		l.last[id] = e
-		return
-	}
-	if l.last == nil || len(l.last) >= maxTargets {
-		l.last = make(map[string]evidence)
-	}
-	l.last[strings.Clone(id)] = e
+// limit applies e, under learned.mu.
+func (c *Cache) limit(id string, e *evidence) {
+	c.learned.limits.Store(true)
+	c.trie.Limit(id, e.most+e.fresh)
 }
 
 // enlarge lets the record of a target grow by n bytes if it is near its limit, under learned.mu.
-func (c *Cache) enlarge(id string, n int) {
-	if !c.learned.last[id].limited {
+func (c *Cache) enlarge(id string, e *evidence, n int) {
+	if e.most == 0 {
 		return
 	}
-	if u := c.trie.Usage(id); u.Limit > 0 && u.Bytes >= u.Limit-u.Limit/grow && u.Limit < math.MaxInt/2 {
-		c.trie.Limit(id, u.Limit+max(min(n, u.Limit/grow), 1))
+	if u := c.trie.Usage(id); u.Bytes-e.fresh >= e.most-e.most/grow && e.most < math.MaxInt/4 {
+		e.most += max(min(n, e.most/grow), 1)
 	}
+	c.limit(id, e)
 }

@@ -163,7 +163,7 @@ func TestLearnedIsBounded(t *testing.T) {
 		t.Errorf("%d prompts wait", n)
 	}
 	for i := range 2 * maxTargets {
-		c.learned.put(fmt.Sprint(i), evidence{})
+		c.learned.of(fmt.Sprint(i))
 	}
 	if n := len(c.learned.last); n > maxTargets {
 		t.Errorf("%d targets are remembered", n)

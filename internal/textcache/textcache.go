@@ -196,9 +196,9 @@ func (c *Cache) Record(d *router.Decision, m *Memo, o *router.Outcome) router.St
 		m.mark = c.forgets.Mark()
 		m.past = c.insert(&m.key, d.Target.ID)
 	case stage == router.FirstToken:
-		c.learned.computed(m.past)
+		c.learned.computed(&m.past)
 	case stage.Final() && !c.forgets.Forgotten(d.Target.ID, m.mark):
-		c.settle(&m.key, d.Target.ID, m.TakenBack(), m.SawToken(), m.past, o)
+		c.settle(&m.key, d.Target.ID, m.TakenBack(), m.SawToken(), &m.past, o)
 	}
 	return stage
 }
@@ -215,27 +215,31 @@ func (c *Cache) recordByHand(d *router.Decision, o *router.Outcome) {
 	ended, token := c.byHand.record(h, d.Target.ID, o.Stage)
 	switch {
 	case o.Stage == router.Sent:
-		c.byHand.at(h).past = c.insert(&k, d.Target.ID)
+		past = c.insert(&k, d.Target.ID)
+		c.learned.ended(&past) // its end may not be found
+		c.byHand.at(h).past = past
 	case o.Stage == router.FirstToken:
-		c.learned.computed(past)
+		c.learned.computed(&past)
 	case ended:
 		token = token || o.SawToken()
-		c.settle(&k, d.Target.ID, o.Stage == router.Failed && !token, token, past, o)
+		c.settle(&k, d.Target.ID, o.Stage == router.Failed && !token, token, &past, o)
 	}
 }
 
 func (c *Cache) insert(k *Key, id string) belief {
-	past := c.learned.sent(c.trie.InsertPast(k.scope, k.text, id))
+	c.makeRoom(id, k.Size())
+	past := c.learned.sent(c.trie.InsertPast(k.scope, k.text, id), id, k.Size())
 	c.recent.add(k, id)
 	return past
 }
 
 // settle learns from the end of a request that was recorded as sent.
-func (c *Cache) settle(k *Key, id string, takenBack, token bool, past belief, o *router.Outcome) {
+func (c *Cache) settle(k *Key, id string, takenBack, token bool, past *belief, o *router.Outcome) {
 	if token || o.Stage == router.Finished {
 		c.learned.computed(past)
-		c.correct(k, id, past, o)
+		c.correct(k, id, *past, o)
 	}
+	c.learned.ended(past)
 	switch {
 	case takenBack:
 		c.trie.Remove(k.scope, k.text, id)
