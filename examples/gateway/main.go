@@ -7,7 +7,7 @@
 //	gateway -config router.toml -check
 //	gateway -demo
 //
-// Every path is forwarded and counted. The README in this folder has the features and
+// Every path of an API is forwarded and counted. The README in this folder has the features and
 // their limits.
 //
 // The exit status is 0 if it ended as it was asked to, 2 if the flags or the file are
