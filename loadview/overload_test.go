@@ -74,3 +74,41 @@ func complete(ctx context.Context, l *router.Lease) (router.Outcome, error) {
 	_, err = io.Copy(io.Discard, resp.Body)
 	return router.Outcome{Status: resp.StatusCode}, err
 }
+
+// TestOverloadServesAll has twice the clients that fit at engines that queue, that slow down, and that differ: every
+// request is served, and no engine is blamed.
+func TestOverloadServesAll(t *testing.T) {
+	refuses := vllmtest.Config{MaxSeqs: 8, MaxRequests: 8, ReplyTokens: 5, TimeScale: 0.2}
+	queues := vllmtest.Config{MaxSeqs: 4, ReplyTokens: 5, TimeScale: 0.2}
+	slows := vllmtest.Config{ReplyTokens: 5, TimeScale: 0.2, Timing: vllmtest.Timing{
+		Step: time.Millisecond, DecodeContext: 200_000}} // each request makes each step a millisecond longer
+	for name, engines := range map[string][]vllmtest.Config{
+		"queue": {queues, queues}, "slow down": {slows, slows},
+		"refuse and queue": {refuses, queues}, "refuse and slow down": {refuses, slows},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView(t, Config{Breaker: true, Trace: Trace{StateChanged: func(id string, from, to router.State) {
+				t.Errorf("%s: %v to %v", id, from, to)
+			}}}, 0)
+			var ms []Member
+			for i, c := range engines {
+				s := vllmtest.NewServer(c)
+				defer s.Close()
+				ms = append(ms, Member{ID: []string{"a", "b"}[i], Ref: s.URL})
+			}
+			set(t, v, ms...)
+			r := router.New(pickLeast{}, v, router.Options{})
+			var wg sync.WaitGroup
+			for range 32 {
+				wg.Go(func() {
+					for range 5 {
+						if err := r.Do(t.Context(), router.Prompt{Model: "m"}, complete); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
