@@ -114,3 +114,15 @@ func ExampleCandidates() {
 	// 0.14 busy ""
 	// 0.00 leaving "draining"
 }
+
+// The reason says whether the prompt went where the most of it is cached.
+func ExampleByCached() {
+	const ready, size = 3, 1000
+	fmt.Println(strategy.ByCached(ready, size, 800, 800))
+	fmt.Println(strategy.ByCached(ready, size, 100, 800))
+	fmt.Println(strategy.ByCached(ready, size, 0, 0))
+	// Output:
+	// warm
+	// spill
+	// cold
+}

@@ -59,6 +59,22 @@ func NoTarget(targets []router.Target) error {
 	return e
 }
 
+// ByCached returns the reason for a choice by the cached part of a prompt of the given size, if n of it count on the
+// target chosen and at most most of it on one of the ready targets, all in one unit.
+func ByCached(ready, size, n, most int) router.Reason {
+	switch {
+	case ready == 1:
+		return router.ReasonOnly
+	case size == 0:
+		return router.ReasonEmpty
+	case most == 0:
+		return router.ReasonCold
+	case n < most:
+		return router.ReasonSpill
+	}
+	return router.ReasonWarm
+}
+
 // NewDecision returns the decision to send p to t, with nothing cached there.
 func NewDecision(p router.Prompt, t *router.Target, reason router.Reason) router.Decision {
 	n, u := p.Length()

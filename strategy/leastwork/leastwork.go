@@ -337,22 +337,9 @@ func (s *Strategy) choose(v *view, p *router.Prompt, targets []router.Target) in
 	return tie.Best()
 }
 
-// cold reports whether nothing that a Ready target holds counts.
-func (v *view) cold() bool { return v.most == 0 }
-
 // reason returns why targets[i] was chosen.
 func (v *view) reason(i int) router.Reason {
-	switch {
-	case v.ready == 1:
-		return router.ReasonOnly
-	case v.size == 0:
-		return router.ReasonEmpty
-	case v.cold():
-		return router.ReasonCold
-	case v.worth[i] < v.most:
-		return router.ReasonSpill
-	}
-	return router.ReasonWarm
+	return strategy.ByCached(v.ready, v.size, v.worth[i], v.most)
 }
 
 // memo is the data that a Decision carries from Pick to Record.

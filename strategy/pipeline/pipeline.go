@@ -262,16 +262,8 @@ func (s *Strategy) reason(r *scratch, i int) router.Reason {
 		return router.ReasonRandom
 	case s.cfg.AffinityWeight < 0:
 		return ReasonBestScore
-	case o.Length == 0:
-		return router.ReasonEmpty
 	}
-	switch best := slices.Max(o.worth); {
-	case best == 0:
-		return router.ReasonCold
-	case o.worth[i] < best:
-		return router.ReasonSpill
-	}
-	return router.ReasonWarm
+	return strategy.ByCached(len(o.Targets), o.Length, o.worth[i], slices.Max(o.worth))
 }
 
 // Record records the prompt that the target was sent, removes it if the request

@@ -113,13 +113,9 @@ func prefill(t *router.Target) float64 { return float64(max(t.Load.Prefill, 0)) 
 
 // reason returns why targets[i] was chosen. A share below HeldShare is not worth a name.
 func (v *view) reason(s *Strategy, i int) router.Reason {
-	switch {
-	case v.Ready == 1:
-		return router.ReasonOnly
-	case v.share(v.best) < s.cfg.HeldShare:
-		return router.ReasonCold
-	case v.exact.Held[i] < v.best:
-		return router.ReasonSpill
+	best := v.best
+	if v.share(best) < s.cfg.HeldShare {
+		best = 0
 	}
-	return router.ReasonWarm
+	return strategy.ByCached(v.Ready, v.size, v.exact.Held[i], best)
 }
