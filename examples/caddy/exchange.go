@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/contentcoding"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -40,7 +41,7 @@ func (p *Policy) begin(r *http.Request) *exchange {
 	if r.Body != nil && r.Body != http.NoBody {
 		x.read(r)
 	}
-	if x.rest == nil {
+	if x.rest == nil && x.broken == nil {
 		x.prompt, _ = prompt.FromRequest(r.URL.Path, r.Header, x.body) // not understood: routed and counted all the same
 	}
 	*r = *r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
@@ -70,7 +71,33 @@ func (x *exchange) read(r *http.Request) {
 	}
 	b.free.Add(size - int64(len(body)))
 	x.body = body
-	context.AfterFunc(r.Context(), func() { b.free.Add(int64(len(body))) })
+	x.decode(r)
+	held := int64(len(body))
+	if len(x.body) > 0 && len(body) > 0 && &x.body[0] != &body[0] {
+		held = int64(len(x.body))
+		b.free.Add(int64(len(body)) - held) // what has been decoded may exceed the budget for the moment
+	}
+	context.AfterFunc(r.Context(), func() { b.free.Add(held) })
+}
+
+// decode decodes a compressed body, or sets broken. The headers are those of all attempts.
+func (x *exchange) decode(r *http.Request) {
+	values := r.Header.Values("Content-Encoding")
+	if !contentcoding.Encoded(values) || len(x.body) == 0 {
+		return
+	}
+	body, err := x.policy.decoder.Decode(r.Context(), values, x.body)
+	switch {
+	case errors.Is(err, contentcoding.ErrUnsupported):
+		x.broken = caddyhttp.Error(http.StatusUnsupportedMediaType, err)
+	case errors.Is(err, contentcoding.ErrTooLarge):
+		x.broken = caddyhttp.Error(http.StatusRequestEntityTooLarge, err)
+	case err != nil:
+		x.broken = caddyhttp.Error(http.StatusBadRequest, err)
+	default:
+		contentcoding.Remove(r.Header)
+		x.body, r.ContentLength = body, int64(len(body))
+	}
 }
 
 // rewind makes r's body the whole one again. GetBody lets Go's own transport do the
@@ -179,13 +206,17 @@ func (x *exchange) blameClient(req *http.Request) (*http.Response, error) {
 	if status < 400 || status > 599 {
 		return nil, fmt.Errorf("the client's body broke off: %w: %w", x.broken, context.Canceled)
 	}
+	header := make(http.Header)
+	if status == http.StatusUnsupportedMediaType {
+		header.Set("Accept-Encoding", contentcoding.Supported())
+	}
 	return &http.Response{
 		StatusCode: status,
 		Status:     strconv.Itoa(status) + " " + http.StatusText(status),
 		Proto:      "HTTP/1.1",
 		ProtoMajor: 1,
 		ProtoMinor: 1,
-		Header:     make(http.Header),
+		Header:     header,
 		Body:       http.NoBody,
 		Request:    req,
 	}, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/contentcoding"
 )
 
 // The defaults of Policy.
@@ -56,10 +57,11 @@ type Policy struct {
 	// ones are. 0 means 1 GiB.
 	MaxBodies int64 `json:"max_bodies,omitempty"`
 
-	state  *state
-	key    string // of state, "" if there is none
-	bodies budget
-	own    *reverseproxy.HTTPTransport // made here, so nobody else closes its connections
+	state   *state
+	key     string // of state, "" if there is none
+	bodies  budget
+	decoder *contentcoding.Decoder
+	own     *reverseproxy.HTTPTransport // made here, so nobody else closes its connections
 }
 
 // Strategy names a strategy and its options.
@@ -100,6 +102,10 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	}
 	if p.Strategy.Name == "" {
 		p.Strategy.Name = DefaultStrategy
+	}
+	var err error
+	if p.decoder, err = contentcoding.New(contentcoding.Config{MaxBytes: p.MaxBody}); err != nil {
+		return err
 	}
 	p.bodies.free.Store(p.MaxBodies)
 	if err := p.watch(ctx); err != nil {

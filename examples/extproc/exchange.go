@@ -13,6 +13,7 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/contentcoding"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -132,8 +133,34 @@ func (x *exchange) requestBody(b *extproc.HttpBody) ([]*extproc.ProcessingRespon
 		}
 		return x.send(false)
 	}
-	pick, err := x.route(b.GetBody())
-	return one(requestBody(pick)), err
+	body, decoded, err := x.decode(b.GetBody())
+	if err != nil {
+		return nil, err
+	}
+	pick, err := x.route(body)
+	out := requestBody(pick)
+	if decoded {
+		replaceBody(out, body)
+	}
+	return one(out), err
+}
+
+// decode returns a body without its content codings, and reports whether it had any. Its bytes count as held.
+func (x *exchange) decode(body []byte) ([]byte, bool, error) {
+	values := x.header.Values("Content-Encoding")
+	if !contentcoding.Encoded(values) || len(body) == 0 {
+		return body, false, nil
+	}
+	out, err := x.p.decoder.Decode(x.ctx, values, body)
+	if err != nil {
+		return nil, false, err
+	}
+	n := int64(len(out))
+	x.held += n
+	if x.p.bodies.Add(n) > x.p.cfg.MaxBodies {
+		return nil, false, errBusy
+	}
+	return out, true, nil
 }
 
 // send lets a FULL_DUPLEX_STREAMED request go on, once: headers and the body. With
@@ -142,8 +169,16 @@ func (x *exchange) send(trailers bool) ([]*extproc.ProcessingResponse, error) {
 	if x.routed || !x.duplex(x.mode.GetRequestBodyMode()) {
 		return nil, nil
 	}
-	pick, err := x.route(x.body)
-	out := append(one(requestHeaders(pick)), streamed(x.body, !trailers)...)
+	body, decoded, err := x.decode(x.body)
+	if err != nil {
+		return nil, err
+	}
+	pick, err := x.route(body)
+	head := requestHeaders(pick)
+	if decoded {
+		removeCoding(head.GetRequestHeaders().GetResponse())
+	}
+	out := append(one(head), streamed(body, !trailers)...)
 	x.body = nil
 	return out, err
 }

@@ -152,7 +152,9 @@ func parseTarget(s string) (loadview.Member, error) {
 func tenant(h http.Header) string {
 	key := h.Get("Authorization") + "\x00" + h.Get("X-Api-Key")
 	if key == "\x00" {
-		return ""
+		if key = h.Get("Api-Key") + "\x00" + h.Get("X-Goog-Api-Key"); key == "\x00" {
+			return ""
+		}
 	}
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:16])

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/contentcoding"
 )
 
 // pieces is the size in which a FULL_DUPLEX_STREAMED request's body goes back to
@@ -64,6 +65,19 @@ func requestBody(named []string) *extproc.ProcessingResponse {
 	}
 }
 
+// removeCoding removes the headers of a body that was decoded. Envoy itself drops the length of one that changes.
+func removeCoding(r *extproc.CommonResponse) {
+	r.HeaderMutation.RemoveHeaders = append(r.HeaderMutation.RemoveHeaders, "content-encoding",
+		"content-digest", "content-md5", "digest")
+}
+
+// replaceBody has a buffered request go on with another body, which was decoded.
+func replaceBody(r *extproc.ProcessingResponse, body []byte) {
+	common := r.GetRequestBody().GetResponse()
+	removeCoding(common)
+	common.BodyMutation = &extproc.BodyMutation{Mutation: &extproc.BodyMutation_Body{Body: body}}
+}
+
 func streamedBody(b []byte, end bool) *extproc.CommonResponse {
 	return &extproc.CommonResponse{BodyMutation: &extproc.BodyMutation{Mutation: &extproc.BodyMutation_StreamedResponse{
 		StreamedResponse: &extproc.StreamedBodyResponse{Body: b, EndOfStream: end},
@@ -110,8 +124,12 @@ func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
 	status, after := http.StatusServiceUnavailable, time.Duration(0)
 	var none *router.NoTargetError
 	switch {
-	case errors.Is(err, errLarge):
+	case errors.Is(err, errLarge), errors.Is(err, contentcoding.ErrTooLarge):
 		status = http.StatusRequestEntityTooLarge
+	case errors.Is(err, contentcoding.ErrUnsupported):
+		status = http.StatusUnsupportedMediaType
+	case errors.Is(err, contentcoding.ErrMalformed):
+		status = http.StatusBadRequest
 	case errors.Is(err, errSaturated):
 		status, after = http.StatusTooManyRequests, p.cfg.RetryAfter
 	case errors.Is(err, errBusy):
@@ -120,6 +138,9 @@ func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
 		after = none.RetryAfter
 	}
 	set := []*core.HeaderValueOption{header("content-type", "application/json")}
+	if status == http.StatusUnsupportedMediaType {
+		set = append(set, header("accept-encoding", contentcoding.Supported()))
+	}
 	if after > 0 {
 		set = append(set, header("retry-after", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10)))
 	}

@@ -10,6 +10,7 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/contentcoding"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -63,6 +64,7 @@ type Processor struct {
 	extproc.UnimplementedExternalProcessorServer
 	cfg     Config
 	router  *router.Router
+	decoder *contentcoding.Decoder
 	streams atomic.Int64
 	bodies  atomic.Int64
 }
@@ -96,7 +98,13 @@ func New(cfg Config) (*Processor, error) {
 	cfg.MaxBodies = or(cfg.MaxBodies, DefaultMaxBodies)
 	cfg.MaxStreams = or(cfg.MaxStreams, DefaultMaxStreams)
 	cfg.Parser.MaxBody = -1
-	return &Processor{cfg: cfg, router: router.New(cfg.Strategy, gate{cfg.Fleet, cfg.MaxLoad}, cfg.Options)}, nil
+	decoder, err := contentcoding.New(contentcoding.Config{MaxBytes: int64(cfg.MaxBody)})
+	if err != nil {
+		return nil, fmt.Errorf("extproc: %w", err)
+	}
+	return &Processor{
+		cfg: cfg, router: router.New(cfg.Strategy, gate{cfg.Fleet, cfg.MaxLoad}, cfg.Options), decoder: decoder,
+	}, nil
 }
 
 func or[T comparable](v, otherwise T) T {

@@ -289,3 +289,30 @@ func TestMetrics(t *testing.T) {
 		t.Error("silent:", got)
 	}
 }
+
+// TestTextIsCharged: the text of a prompt, a copy of most of its body, takes memory of all bodies while the request is
+// under way.
+func TestTextIsCharged(t *testing.T) {
+	entered, leave := make(chan bool), make(chan bool)
+	g := newRig(t, rigConfig{Config: Config{MaxBodies: 150 << 10}}, upstream(t, func(w http.ResponseWriter,
+		r *http.Request) {
+		entered <- true
+		<-leave
+		io.WriteString(w, `{"choices":[{"message":{"content":"hi"}}]}`)
+	}))
+	body := strings.Replace(chatBody, "hello", strings.Repeat("x", 60<<10), 1)
+	done := make(chan int)
+	go func() { done <- g.post(t, "/v1/chat/completions", body).StatusCode }()
+	<-entered
+	if got := g.h.bodies.Used(); got < 120<<10 {
+		t.Errorf("%d bytes are charged", got)
+	}
+	if got := g.post(t, "/v1/chat/completions", body).StatusCode; got != 503 {
+		t.Error(got)
+	}
+	leave <- true
+	if got := <-done; got != 200 {
+		t.Error(got)
+	}
+	eventually(t, "all is given back", func() bool { return g.h.bodies.Used() == 0 })
+}

@@ -34,9 +34,10 @@ type Config struct {
 
 	// MaxBody bounds one request body in bytes; 0 means 32 MiB.
 	MaxBody int64
-	// MaxBodies bounds the bytes of all request bodies held at once, which are counted
-	// as they come; 0 means 1 GiB. MaxRequests bounds the requests at once, which are
-	// counted when their bodies are there; 0 means 16,384. Over either the answer is 503.
+	// MaxBodies bounds the bytes of all request bodies held at once, which are counted as
+	// they come, and of the texts of their prompts, which are copies of most of them; 0
+	// means 1 GiB. MaxRequests bounds the requests at once, which are counted when their
+	// bodies are there; 0 means 16,384. Over either the answer is 503.
 	MaxBodies   int64
 	MaxRequests int
 	// ClientShare is the share of MaxBodies and of MaxRequests that the clients of one
@@ -226,6 +227,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	p := h.parse(r, in.Bytes())
+	if n := int64(len(p.Text)); n > 0 { // a copy of most of the body
+		if !h.bodies.Reserve(n) {
+			h.refuseBody(w, r, reqbody.ErrBusy)
+			return
+		}
+		defer h.bodies.Give(n)
+	}
 	var name named
 	often := false
 	if p.Model == "" {

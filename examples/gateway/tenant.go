@@ -8,13 +8,11 @@ import (
 
 // tenant keeps the sessions of different API keys apart, without keeping a key.
 func tenant(h http.Header) string {
-	key := h.Get("Authorization")
-	if key == "" {
-		key = h.Get("X-Api-Key")
+	for _, k := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"} {
+		if key := h.Get(k); key != "" {
+			sum := sha256.Sum256([]byte(key))
+			return hex.EncodeToString(sum[:12])
+		}
 	}
-	if key == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:12])
+	return ""
 }

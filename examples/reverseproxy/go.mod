@@ -7,6 +7,9 @@ require (
 	go.uber.org/goleak v1.3.0
 )
 
-require github.com/cespare/xxhash/v2 v2.3.0 // indirect
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/klauspost/compress v1.20.1 // indirect
+)
 
 replace github.com/warmroute/router => ../..

@@ -75,7 +75,7 @@ func newFleet(urls []string) (*loadview.View, error) {
 
 // newProxy returns the proxy over the targets of r.
 func newProxy(r *router.Router, next http.RoundTripper) http.Handler {
-	return http.MaxBytesHandler(&httputil.ReverseProxy{
+	return http.MaxBytesHandler(decoded(&httputil.ReverseProxy{
 		Transport: transport{r, next},
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.Body = p.In.Body // never nil
@@ -93,5 +93,5 @@ func newProxy(r *router.Router, next http.RoundTripper) http.Handler {
 			}
 			http.Error(w, err.Error(), status)
 		},
-	}, maxBody)
+	}), maxBody)
 }
