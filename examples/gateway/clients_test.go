@@ -17,7 +17,9 @@ import (
 func echoing(t *testing.T, name string) string {
 	return upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
-		w.Header().Set("Access-Control-Allow-Methods", "POST")
+		if r.Header.Get("Origin") == "http://page.example" {
+			w.Header().Set("Access-Control-Allow-Origin", "*")
+		}
 		fmt.Fprintf(w, "%s %s %s %s", name, r.Method, r.URL.RequestURI(), b)
 	})
 }
@@ -77,6 +79,19 @@ func TestAnyRoute(t *testing.T) {
 		if status != c.status || !strings.Contains(got, c.want) {
 			t.Errorf("%s %s: %d %s; want %s", c.method, c.path, status, got, c.want)
 		}
+	}
+	req, err := http.NewRequest("GET", g.url+"/version", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Origin", "http://other.example")
+	resp, err := g.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := resp.Header.Get("Access-Control-Allow-Origin"); got != "" {
+		t.Errorf("a page that the engine does not know may read the answer: %s", got)
 	}
 	eventually(t, "the first route has no engine, so the second one's answers", func() bool {
 		status, got := do(down, "GET", "/version", "", "")

@@ -46,11 +46,13 @@ func (h *Handler) openPaths() []string {
 	return h.cfg.OpenPaths
 }
 
-// crossOrigin lets a page of another origin read the gateway's own answers, as vLLM does with its own by default. An
-// engine's headers replace these. No answer depends on a cookie.
+const allowOrigin = "Access-Control-Allow-Origin"
+
+// crossOrigin lets a page of another origin read the gateway's own answers, as vLLM does with its own by default. They
+// do not depend on a cookie. The replies of engines have the engines' own headers.
 func crossOrigin(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Origin") != "" {
-		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set(allowOrigin, "*")
 	}
 }
 

@@ -16,6 +16,7 @@ func (x *exchange) reply(a *attempt) {
 	switch begun := x.beat.stop(); {
 	case !begun:
 		h := x.client.w.Header()
+		h.Del(allowOrigin) // who may read the reply is the engine's affair
 		copyHeaders(h, a.resp.Header)
 		tellChoice(h, x.lease, x.h.cfg.Silent)
 		x.client.arm()

@@ -74,6 +74,7 @@ func (c *Client) post(ctx context.Context, target string, h http.Header, body []
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header["Idempotency-Key"] = []string{} // not sent: net/http asks again if a kept connection was closed
 	for _, k := range []string{"Authorization", "X-Api-Key"} {
 		if v := h.Get(k); v != "" {
 			req.Header.Set(k, v)
