@@ -25,7 +25,7 @@ type state struct {
 	caches  []lmcache.Target
 	subs    map[subscription]bool
 	index   *kvindex.Index
-	blocks  int               // that the index was made for
+	bounds  bounds            // that the index was made for
 	bases   map[string]string // the address of each target, by ID
 	view    string            // the settings of the fleet; equal ones are the same
 	routes  map[string]*route // by Route.Model
@@ -93,17 +93,17 @@ func (b *builder) makeIndex() error {
 	}
 	for i := range b.file.Providers {
 		if k := b.file.Providers[i].KVEvents; k != nil && b.indexed[b.file.Providers[i].Name] {
-			b.blocks = max(b.blocks, k.MaxBlocks)
+			b.bounds.join(k)
 		}
 	}
 	switch {
-	case b.blocks == 0:
+	case b.bounds.blocks == 0:
 		return nil
-	case b.old != nil && b.old.index != nil && b.old.blocks == b.blocks:
+	case b.old != nil && b.old.index != nil && b.old.bounds == b.bounds:
 		b.index = b.old.index
 		return nil
 	}
-	x, err := kvindex.New(kvindex.Config{MaxBlocks: b.blocks})
+	x, err := kvindex.New(b.bounds.config())
 	if err != nil {
 		return fmt.Errorf("config: %w", err)
 	}

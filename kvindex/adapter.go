@@ -3,8 +3,6 @@ package kvindex
 import (
 	"maps"
 	"strings"
-
-	router "github.com/warmroute/router"
 )
 
 // maxNamed bounds the adapters in events whose names are kept.
@@ -22,23 +20,24 @@ func (x *Index) noteAdapter(name string) {
 	named = maps.Clone(named)
 	named[name] = true
 	x.named.Store(&named)
+	x.renames.Store(true)
 }
 
 // adapterOf returns the name that engines have for a prompt's adapter in their events.
 // SGLang takes "base:adapter" as the model, after the whole of its own served name, which
 // may have colons too (0.5.23, srt/entrypoints/openai/serving_base.py
 // _parse_model_parameter); its events have "adapter".
-func (x *Index) adapterOf(p *router.Prompt) string {
-	name := p.Adapter
+func (x *Index) adapterOf(adapter, model string) string {
+	name := adapter
 	if name == "" {
-		name = p.Model
+		name = model
 	}
 	if a, ok := x.cfg.Adapters[name]; ok {
 		return a
 	}
 	named := *x.named.Load()
-	if len(named) == 0 || p.Adapter != "" && named[p.Adapter] {
-		return p.Adapter
+	if adapter != "" && named[adapter] {
+		return adapter
 	}
 	for at := strings.IndexByte(name, ':'); at >= 0; {
 		name = name[at+1:]
@@ -47,5 +46,5 @@ func (x *Index) adapterOf(p *router.Prompt) string {
 		}
 		at = strings.IndexByte(name, ':')
 	}
-	return p.Adapter
+	return adapter
 }

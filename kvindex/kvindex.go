@@ -92,13 +92,14 @@ type Index struct {
 	credits [tiers]float64 // the worth of a block in each medium
 
 	// Read without a lock.
-	roots  node                               // its children are the roots, by key
-	states atomic.Pointer[[]atomic.Uint64]    // by slot
-	shapes atomic.Pointer[[]shape]            // of the targets
-	named  atomic.Pointer[map[string]bool]    // adapters in events; never changed, replaced
-	gen    atomic.Uint64                      // of ids
-	known  idmemo.Memo[resolution]            // of Match
-	ids    atomic.Pointer[map[string]*target] // never changed, replaced
+	roots   node                               // its children are the roots, by key
+	states  atomic.Pointer[[]atomic.Uint64]    // by slot
+	shapes  atomic.Pointer[[]shape]            // of the targets
+	named   atomic.Pointer[map[string]bool]    // adapters in events; never changed, replaced
+	renames atomic.Bool                        // adapters may have other names in events than in prompts
+	gen     atomic.Uint64                      // of ids
+	known   idmemo.Memo[resolution]            // of Match
+	ids     atomic.Pointer[map[string]*target] // never changed, replaced
 
 	mu      sync.Mutex
 	slots   []*target // nil: vacant
@@ -153,6 +154,7 @@ func New(cfg Config) (*Index, error) {
 	x.states.Store(new([]atomic.Uint64))
 	x.shapes.Store(new([]shape))
 	x.named.Store(&map[string]bool{})
+	x.renames.Store(len(cfg.Adapters) > 0)
 	x.ids.Store(&map[string]*target{})
 	return x, nil
 }

@@ -34,7 +34,9 @@ func (x *Index) Match(p router.Prompt, ids []string, cached []int) []int {
 
 func (x *Index) match(p router.Prompt, r *resolution, cached []int) {
 	clear(cached)
-	p.Adapter = x.adapterOf(&p)
+	if x.renames.Load() {
+		p.Adapter = x.adapterOf(p.Adapter, p.Model)
+	}
 	for _, sh := range *x.shapes.Load() {
 		w := walk{x: x, r: r, cached: cached, shape: sh, tokens: p.Tokens}
 		w.run(p.Adapter, p.Salt)
@@ -55,7 +57,10 @@ func (x *Index) match(p router.Prompt, r *resolution, cached []int) {
 			special = true
 			continue
 		}
-		cached[i] = max(0, cached[i]-again(s)) * shape(s>>stateShape).size()
+		if a := again(s); a != 0 {
+			cached[i] = max(0, cached[i]-a)
+		}
+		cached[i] *= shape(s >> stateShape).size()
 	}
 	if special {
 		x.matchSpecial(p, r, states, cached)

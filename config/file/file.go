@@ -110,6 +110,15 @@ type KVEvents struct {
 	// MaxBlocks bounds the blocks that are remembered of one target. All targets have
 	// one index, which uses the greatest bound of any provider.
 	MaxBlocks int `toml:"max_blocks" min:"1" max:"1000000000"`
+	// HostCredit, StorageCredit and RemoteCredit are the worth of a block that is in the host's memory, on a
+	// disk, or on another machine alone, as a share of one on the device. As with MaxBlocks, the greatest of any
+	// provider counts.
+	HostCredit    float64 `toml:"host_credit" min:"0" max:"1"`
+	StorageCredit float64 `toml:"storage_credit" min:"0" max:"1"`
+	RemoteCredit  float64 `toml:"remote_credit" min:"0" max:"1"`
+	// Recompute is the number of blocks at the end of each hit that engines compute again: 1 for vLLM up to 0.32
+	// with EAGLE or MTP. 0 learns it for each target. The greatest of any provider counts.
+	Recompute int `toml:"recompute" min:"0" max:"4"`
 	// StaleSecs is how long the index stays trusted after the connection is lost.
 	StaleSecs float64 `toml:"stale_secs" min:"0" max:"86400"`
 }
