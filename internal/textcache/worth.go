@@ -46,7 +46,6 @@ func (c *Cache) Worth(p *Prompt, targets []router.Target, dst []int) []int {
 		unit = uint(max(p.Size/stepPart, 1))
 	}
 	dst = append(dst[:0], p.Held...)
-	best, least := 0, p.Size
 	last, worth := 0, 0 // mostly, one has as much as the next
 	for i, n := range dst {
 		if n != last {
@@ -56,14 +55,22 @@ func (c *Cache) Worth(p *Prompt, targets []router.Target, dst []int) []int {
 			}
 		}
 		dst[i] = worth
+	}
+	c.Spread(p, targets, dst)
+	return dst
+}
+
+// Spread lowers the worth of the parts by the last of the rules of Worth.
+func (c *Cache) Spread(p *Prompt, targets []router.Target, worth []int) {
+	best, least := 0, p.Size
+	for i, n := range worth {
 		if targets[i].State == router.Ready {
-			best, least = max(best, worth), min(least, worth)
+			best, least = max(best, n), min(least, n)
 		}
 	}
 	if best > least && c.common(p, best) {
-		c.level(p, targets, dst)
+		c.level(p, targets, worth)
 	}
-	return dst
 }
 
 // common reports whether the part of best beyond the common beginning counts as nothing.

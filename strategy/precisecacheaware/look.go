@@ -14,6 +14,7 @@ import (
 type scratch struct {
 	text  textcache.Targets
 	exact tokencache.Targets
+	worth []int // of exact.Held, as it counts
 }
 
 // view is the result of one look at the targets. Sizes are tokens.
@@ -25,7 +26,7 @@ type view struct {
 	best    int     // the most that a Ready target is known to hold
 	mean    float64 // the mean of the trusted Ready ones, if the others count at it
 	neutral bool    // they do: there is no text
-	worth   float64 // of the whole prompt, in requests
+	price   float64 // of the whole prompt, in requests
 	token   float64 // the cost of a token that waits for prefill, in prompts
 	waiting float64 // the fewest that wait at a Ready target, for each unit of Weight
 }
@@ -41,17 +42,26 @@ func (s *Strategy) look(p *router.Prompt, targets []router.Target, r *scratch) (
 		return v, false
 	}
 	v.Summary = strategy.Scan(targets)
-	v.worth = max(s.cfg.WorthRequests, s.cfg.WorthShare*v.Least)
+	v.price = max(s.cfg.WorthRequests, s.cfg.WorthShare*v.Least)
 	v.token = max(s.cfg.PrefillWeight, 0) / float64(v.size)
 	v.waiting = math.Inf(1)
+	r.worth = append(r.worth[:0], r.exact.Held...)
+	for i, n := range r.worth {
+		if v.share(n) < s.cfg.HeldShare {
+			r.worth[i] = 0
+		}
+	}
+	s.cache.Spread(&textcache.Prompt{
+		Key: &v.key, Targets: &r.text, Held: r.exact.Held, Size: v.size, Exact: true,
+	}, targets, r.worth)
 	sum := 0
-	for i, n := range r.exact.Held {
+	for i := range targets {
 		if t := &targets[i]; t.State == router.Ready && t.Load.Known {
 			v.waiting = min(v.waiting, prefill(t))
 		}
 		if targets[i].State == router.Ready {
-			v.best = max(v.best, n)
-			sum += n // untrusted ones have 0 if the mean is asked for
+			v.best = max(v.best, r.worth[i])
+			sum += r.worth[i] // untrusted ones have 0 if the mean is asked for
 		}
 	}
 	v.mean = float64(sum) / float64(r.exact.Trusted)
@@ -77,11 +87,9 @@ const costStep = 1 << 30
 
 func (s *Strategy) rank(v *view, targets []router.Target, i int) rank {
 	n := v.exact.Held[i]
-	r := rank{warmed: v.text.Warmed[i], cached: -n}
-	share := v.share(n)
-	if share >= s.cfg.HeldShare {
-		r.held = -n
-	}
+	w := v.scratch.worth[i]
+	r := rank{warmed: v.text.Warmed[i], cached: -n, held: -w}
+	share := v.share(w)
 	if v.untrusted(i) {
 		share = v.mean / float64(v.size)
 	}
@@ -101,7 +109,7 @@ func (r *rank) compare(o *rank) int {
 
 // waits returns the cost of t's load, in shares of the prompt.
 func (v *view) waits(t *router.Target) float64 {
-	w := max(v.Load(t)-v.Least, 0) / v.worth
+	w := max(v.Load(t)-v.Least, 0) / v.price
 	if t.Load.Known {
 		w += v.token * max(prefill(t)-v.waiting, 0)
 	}
@@ -113,9 +121,5 @@ func prefill(t *router.Target) float64 { return float64(max(t.Load.Prefill, 0)) 
 
 // reason returns why targets[i] was chosen. A share below HeldShare is not worth a name.
 func (v *view) reason(s *Strategy, i int) router.Reason {
-	best := v.best
-	if v.share(best) < s.cfg.HeldShare {
-		best = 0
-	}
-	return strategy.ByCached(v.Ready, v.size, v.exact.Held[i], best)
+	return strategy.ByCached(v.Ready, v.size, v.scratch.worth[i], v.best)
 }

@@ -291,3 +291,38 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// A system prompt that many share does not send all chats to the target that computed it first, and a chat stays.
+func TestSharedSystemPromptSpreads(t *testing.T) {
+	e := kvtest.New(t)
+	var ts []router.Target
+	for i := range 4 {
+		id := fmt.Sprint("vllm-", i)
+		e.Begin(id)
+		ts = append(ts, busy(id, 0))
+	}
+	s := mustNew(t, precisecacheaware.Config{Index: e.Index, Rand: seeded(1), PresumeFor: -1})
+	counts := map[string]int{}
+	stayed := 0
+	for i := range 120 {
+		p := router.Prompt{Model: "m", Tokens: append(slices.Clone(tokens(1, 60*blockSize)), tokens(1000+i, 4*blockSize)...)}
+		first := pick(t, s, p, ts...)
+		counts[first.Target.ID]++
+		send(s, first.Target.ID, p)
+		e.Store(first.Target.ID, p)
+		p.Tokens = append(slices.Clone(p.Tokens), tokens(5000+i, 8*blockSize)...)
+		second := pick(t, s, p, ts...)
+		send(s, second.Target.ID, p)
+		e.Store(second.Target.ID, p)
+		p.Tokens = append(slices.Clone(p.Tokens), tokens(9000+i, 2*blockSize)...)
+		if third := pick(t, s, p, ts...); third.Target.ID == second.Target.ID {
+			stayed++
+		}
+	}
+	if len(counts) != 4 || slices.Max([]int{counts["vllm-0"], counts["vllm-1"], counts["vllm-2"], counts["vllm-3"]}) > 60 {
+		t.Errorf("first turns: %v", counts)
+	}
+	if stayed < 110 {
+		t.Errorf("%d of 120 chats stayed", stayed)
+	}
+}
