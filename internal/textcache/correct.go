@@ -16,11 +16,12 @@ import (
 // Engines evict the least recently used blocks, so all prompts that were last sent there before that part are gone too,
 // and the text of those that were sent since bounds the target's capacity from above. The record of the target is cut
 // to it, and a little further, because the evicted part lies somewhere beyond the capacity. A report that
-// confirms an old part lets a record at its bound grow again, and so, slowly, does each report that denies nothing: what
-// was dropped is not asked for there again, so that nothing else would show that the bound is too low.
+// confirms an old part lets a record at its bound grow again, and so, slowly, does each report that denies nothing:
+// dropped prompts are not asked for there again, so that nothing else would show that the bound is too low. Prompts that
+// the target has not computed yet do not count towards the bound.
 //
-// Engines cache whole blocks, so a report may lack nearly one of them. The greatest common divisor of a target's reports
-// is a multiple of its block's size.
+// Engines cache whole blocks, so a report may lack nearly one of them. The greatest common divisor of a target's
+// reports is a multiple of its block's size.
 const (
 	// leastTokens is how much a report must differ from the belief: several blocks of the usual sizes (16 to 64), or a
 	// chat template and the end of a turn.
@@ -57,7 +58,7 @@ type belief struct {
 // learned has what was learned about reports. The zero learned is empty.
 type learned struct {
 	mu            sync.Mutex
-	waiting, late map[uint64]struct{}  // inserts of prompts that are not computed yet; late is dropped when waiting is full
+	waiting, late map[uint64]struct{}  // inserts of prompts not computed yet; late is dropped when waiting is full
 	last          map[string]*evidence // of each target
 	limits        atomic.Bool          // some target has a limit
 	some          bool                 // a report was above 0

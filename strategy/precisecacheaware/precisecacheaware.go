@@ -62,9 +62,9 @@ const (
 //     it neither wins nor loses by its cache. The Decision and Explain report 0
 //     cached tokens for it, because none are known.
 //
-// If a target has more than 8 recorded prompts and half again as many as the one with the fewest, a beginning that 32 or
-// more recorded prompts share counts on it only as much as on the others, as in least_work: a common system prompt is
-// computed once on each target.
+// If a target has more than 8 recorded prompts and half again as many as the one with the fewest, a beginning that 32
+// or more recorded prompts share counts on it only as much as on the others, as in least_work: a common system prompt
+// is computed once on each target.
 //
 // Ties are decided by the known cached part, if it is at least HeldShare; then by
 // the fewest recorded prompts; then by any cached part; then by a draw.
