@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	filter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -73,4 +75,37 @@ func TestCodings(t *testing.T) {
 		}
 	}
 	s.idle(t)
+}
+
+// TestEnvoyCodings: the replica behind an Envoy gets a compressed request decoded, in both modes.
+func TestEnvoyCodings(t *testing.T) {
+	for name, edits := range map[string][]string{
+		"buffered": nil,
+		"full duplex": {
+			"request_body_mode: BUFFERED", "request_body_mode: FULL_DUPLEX_STREAMED, request_trailer_mode: SEND",
+			"response_body_mode: STREAMED", "response_body_mode: FULL_DUPLEX_STREAMED",
+			"failure_mode_allow: true", "failure_mode_allow: false",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, ids := replicas(t, 2, quick())
+			s := serve(t, Config{}, patience, ids...)
+			c := envoy(t, s.addr, ids, edits...)
+			long := strings.Repeat("A long document. ", 2000)
+			header := http.Header{"Content-Encoding": {"gzip"}}
+			status, _, body, err := chat(t.Context(), c, gzipped(t, ask(false, 5, user(long))), header, nil)
+			if status != 200 || err != nil {
+				t.Errorf("status %d, %v: %.200s", status, err, body)
+			}
+			s.idle(t)
+			if done := s.ends(t, 1); !strings.Contains(done[0].Prompt.Text, long) || done[0].PromptTokens == 0 {
+				t.Errorf("ended as %+v", done[0].Outcome)
+			}
+			header.Set("Content-Encoding", "br")
+			status, got, body, err := chat(t.Context(), c, ask(false, 5, user("x")), header, nil)
+			if status != 415 || err != nil || got.Get("Accept-Encoding") == "" {
+				t.Errorf("status %d, %v, %v: %.200s", status, err, got, body)
+			}
+		})
+	}
 }

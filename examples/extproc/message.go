@@ -65,16 +65,19 @@ func requestBody(named []string) *extproc.ProcessingResponse {
 	}
 }
 
-// removeCoding removes the headers of a body that was decoded. Envoy itself drops the length of one that changes.
+// removeCoding removes the headers of a body that was decoded.
 func removeCoding(r *extproc.CommonResponse) {
 	r.HeaderMutation.RemoveHeaders = append(r.HeaderMutation.RemoveHeaders, "content-encoding",
 		"content-digest", "content-md5", "digest")
 }
 
-// replaceBody has a buffered request go on with another body, which was decoded.
+// replaceBody has a buffered request go on with another body, which was decoded. Envoy refuses one that has not the
+// announced length.
 func replaceBody(r *extproc.ProcessingResponse, body []byte) {
 	common := r.GetRequestBody().GetResponse()
 	removeCoding(common)
+	common.HeaderMutation.SetHeaders = append(common.HeaderMutation.SetHeaders,
+		header("content-length", strconv.Itoa(len(body))))
 	common.BodyMutation = &extproc.BodyMutation{Mutation: &extproc.BodyMutation_Body{Body: body}}
 }
 
