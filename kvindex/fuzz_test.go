@@ -26,6 +26,13 @@ func (s *script) event() Event {
 	switch {
 	case k == 0:
 		return Event{Kind: Cleared, Group: -1}
+	case k == 1:
+		e = Event{Kind: Cleared, Group: int32(s.next(4)) - 1, Partly: true, Medium: Medium(s.next(tiers))}
+		e.Salt = []string{"", "", "s"}[s.next(3)]
+		return e
+	case k < 5:
+		e.Kind = Moved
+		e.From, e.Medium = Medium(s.next(tiers)), Medium(s.next(tiers))
 	case k < 24:
 		e.Kind = Removed
 	default:
@@ -38,7 +45,7 @@ func (s *script) event() Event {
 		e.Window = int32(s.next(12))
 	}
 	if shape>>3 == 1 {
-		e.Medium = Medium(s.next(3))
+		e.Medium = Medium(s.next(tiers))
 	}
 	n := 1 + s.next(12)
 	if k > 60 {
@@ -54,8 +61,8 @@ func (s *script) event() Event {
 			e.Sums[i] = uint64(s.next(3))
 		}
 	}
-	if e.Kind == Removed {
-		if shape == 6 {
+	if e.Kind != Stored {
+		if shape == 6 && e.Kind == Removed {
 			e.Left = make([]uint64, n)
 			for i := range e.Left {
 				e.Left[i] = uint64(s.next(3))
@@ -82,6 +89,12 @@ func (s *script) event() Event {
 	}
 	for i := range n*int(e.BlockSize) + shapeOf(2, e.Pairs, 0).extra() {
 		e.Tokens = append(e.Tokens, uint32(from)+uint32(i/2))
+	}
+	if shape>>2 == 3 {
+		e.Ahead = uint8(1 + shape&3)
+		for i := range n * int(e.Ahead) {
+			e.After = append(e.After, uint32(from)+uint32(i/2))
+		}
 	}
 	if shape == 10 {
 		e.Tokens = e.Tokens[:s.next(len(e.Tokens)+1)]
