@@ -26,6 +26,11 @@ type Engine struct {
 	Facts         []Fact
 }
 
+const intro = "# Engines\n\n" +
+	"What is read of each engine and version, what is ignored, and why. The page is made of `internal/engines/facts.txt`\n" +
+	"by `go test ./internal/engines -update`; a test fails if a member of an engine's events, requests or metrics pages\n" +
+	"is in neither list.\n"
+
 // free are the areas with text in place of names.
 var free = map[string]bool{"speculation": true, "sleep": true, "offload": true}
 
@@ -82,9 +87,7 @@ func Page() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("# Engines\n\n" +
-		"What is read of each engine and version, what is ignored, and why. The page is made of `internal/engines/facts.txt` by\n" +
-		"`go test ./internal/engines -update`; a test fails if a member of an engine's events, requests or metrics pages is in neither list.\n")
+	b.WriteString(intro)
 	for _, e := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n", e.Name)
 		if e.Sources != "" {

@@ -144,7 +144,8 @@ func TestRecordedEvents(t *testing.T) {
 		}
 	}
 	files := 0
-	err := filepath.WalkDir(filepath.Join(root, "kvindex", "testdata", "recorded"), func(path string, _ os.DirEntry, err error) error {
+	dir := filepath.Join(root, "kvindex", "testdata", "recorded")
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err != nil || !strings.Contains(filepath.Base(path), ".jsonl") || strings.Contains(path, ".requests.") {
 			return err
 		}
@@ -243,7 +244,8 @@ func TestRead(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\tcase ((?:"[a-z_]+"(?:, )?)+):`).FindAllStringSubmatch(source(t, "kvindex"), -1) {
+	cases := regexp.MustCompile(`(?m)^\tcase ((?:"[a-z_]+"(?:, )?)+):`)
+	for _, m := range cases.FindAllStringSubmatch(source(t, "kvindex"), -1) {
 		for _, name := range regexp.MustCompile(`[a-z_]+`).FindAllString(m[1], -1) {
 			if len(known(all(t), "", "events", name)) == 0 && !words[name] {
 				t.Errorf("%q is decoded, and is in no list", name)
