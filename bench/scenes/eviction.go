@@ -69,7 +69,7 @@ func (p *textPolicy) played(e evictions.Scene, seeds int,
 
 // evicting prints the table of evictions.
 func evicting(out io.Writer, seeds int) error {
-	fmt.Fprintln(out, "| scene | policy | by usage | by what was sent | by the caches | TTFT against the caches |")
+	fmt.Fprintln(out, "| scene | policy | by usage | without usage | by the caches | TTFT against the caches |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|")
 	for _, c := range evictions.Scenes() {
 		for _, p := range textPolicies() {

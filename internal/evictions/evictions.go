@@ -263,8 +263,8 @@ func (e Scene) Play(s router.Strategy, record *trie.Trie, evidence Evidence) (Re
 	return out, failed
 }
 
-// Scenes returns four replicas with caches for a tenth to twice of what is sent, a fleet that grows from one replica to
-// four, a restart that nobody reports, and another gateway.
+// Scenes returns four replicas with caches for a tenth to twice of the text that is sent, a fleet that grows from one
+// replica to four, a restart that nobody reports, and another gateway.
 func Scenes() []Named {
 	base := Scene{Replicas: 4, Chats: 48, Turns: 480, Users: 8, Size: 4000, More: 120}
 	sized := func(capacity float64) Scene {

@@ -17,8 +17,8 @@ import (
 // and the text of those that were sent since bounds the target's capacity from above. The record of the target is cut
 // to it, and a little further, because the evicted part lies somewhere beyond the capacity. A report that
 // confirms an old part lets a record at its bound grow again, and so, slowly, does each report that denies nothing:
-// dropped prompts are not asked for there again, so that nothing else would show that the bound is too low. Prompts that
-// the target has not computed yet do not count towards the bound.
+// dropped prompts are not asked for there again, so that nothing else would show that the bound is too low. Prompts
+// that the target has not computed yet do not count towards the bound.
 //
 // Engines cache whole blocks, so a report may lack nearly one of them. The greatest common divisor of a target's
 // reports is a multiple of its block's size.
