@@ -26,6 +26,9 @@ type Config struct {
 	Blocks int
 	// BlockSize is the number of tokens in a block; 0 means 16, at most 1,024.
 	BlockSize int
+	// Recompute is the number of blocks at the end of each hit that are computed again all the
+	// same, of which the events say nothing: 1 is vLLM up to 0.32 with EAGLE or MTP.
+	Recompute int
 	// MaxModelLen bounds a prompt with its reply, in tokens; 0 means 131,072 or
 	// the size of the cache, whichever is less. It must fit into the cache.
 	MaxModelLen int
@@ -127,6 +130,9 @@ func (c Config) withDefaults() (Config, error) {
 		if *f.v == 0 {
 			*f.v = f.def
 		}
+	}
+	if c.Recompute < 0 || c.Recompute > 64 {
+		return c, fmt.Errorf("vllmtest: Config.Recompute is %d; it is between 0 and 64", c.Recompute)
 	}
 	if c.MaxModelLen < 0 || c.MaxModelLen > c.Blocks*c.BlockSize {
 		return c, fmt.Errorf("vllmtest: Config.MaxModelLen: %d is not in 0..%d, the size of the cache",

@@ -155,7 +155,7 @@ func (c *scheduler) schedule(now time.Time) step {
 	}
 	for !preempted && len(c.waiting) > 0 && len(c.running) < c.cfg.MaxSeqs && st.tokens < c.cfg.MaxStepTokens {
 		s := c.waiting[0]
-		hits := c.pool.match(s.keys[:(len(s.tokens)-1)/c.cfg.BlockSize])
+		hits := max(0, c.pool.match(s.keys[:(len(s.tokens)-1)/c.cfg.BlockSize])-c.cfg.Recompute)
 		s.computed = hits * c.cfg.BlockSize
 		n := min(len(s.tokens)-s.computed, c.cfg.MaxStepTokens-st.tokens)
 		if !c.grow(s, s.keys[:hits], n) {
