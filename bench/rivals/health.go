@@ -177,8 +177,8 @@ func (b *Breakers) Ended(now time.Duration, i, status int) {
 }
 
 // Saturation is llm-d's utilization detector as a filter: a replica of which the metrics page, read each 50 ms, shows 5
-// waiting requests or more is left out; if that is true of all, none is. The threshold for the use of the KV cache, 0.8,
-// is left out: places run out first here. Replies have no influence.
+// waiting requests or more is left out; if that is true of all, none is. The threshold for the use of the KV cache,
+// 0.8, is left out: places run out first here. Replies have no influence.
 //
 // Source: llm-d/llm-d-router pkg/epp/framework/plugins/flowcontrol/saturationdetector/utilization, commit 39142fb9.
 type Saturation struct {
