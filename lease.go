@@ -40,6 +40,7 @@ type attempt struct {
 	lacked   bool          // one of those before was Lacking
 	inDo     bool          // Do settles it
 	assigned bool          // Assign chose the target
+	since    time.Time     // when the request entered the Queue first; zero: it did not
 }
 
 // zero reports whether l is nil or was not returned by a Router. Its methods do
@@ -153,8 +154,12 @@ func (l *Lease) Attempt() int {
 // prefill is over and the request is not sent again. Calls after the first, or
 // after the lease was settled, do nothing.
 func (l *Lease) FirstToken() {
-	if !l.zero() && l.firstToken() && l.router.opts.Trace.FirstToken != nil {
-		l.router.opts.Trace.FirstToken(l.ctx, l.decision)
+	if l.zero() || !l.firstToken() {
+		return
+	}
+	l.router.freed()
+	if f := l.router.opts.Trace.FirstToken; f != nil {
+		f(l.ctx, l.decision)
 	}
 }
 
@@ -191,6 +196,7 @@ func (l *Lease) settleBy(o Outcome, ctxDone bool) bool {
 	if l.unwatch != nil {
 		l.unwatch()
 	}
+	l.router.freed()
 	trace := &l.router.opts.Trace
 	if first && trace.FirstToken != nil {
 		trace.FirstToken(l.ctx, l.decision)

@@ -24,12 +24,17 @@ type Options struct {
 	Retryable func(Outcome) bool
 	// FailOpen makes a Router that finds no Ready target choose among all that
 	// are neither Draining nor Asleep, as if they were Ready, instead of returning ErrNoTarget.
+	// With a Queue it does so only if none of them is Full.
 	FailOpen bool
 	// Wait is how long Route, Do and the first attempt of a Request wait for a
 	// target if none can be picked, as while a fleet scales up from zero. The fleet
 	// must be a ChangeNotifier, or say in NoTargetError.RetryAfter when to look
 	// again; otherwise nothing is waited for. 0: Route never waits.
 	Wait time.Duration
+	// Queue holds requests back while no target has a place for them; package admission
+	// has one. Wait is then for requests that find no target which is Ready or Full.
+	// nil: no request is held back. Several Routers over the same targets share one.
+	Queue Queue
 	// Backoff is the longest time that Retry waits before the second attempt; the
 	// wait is drawn between a half of it and the whole. It doubles with each
 	// further attempt up to MaxBackoff. 0 means 25 ms; less than 0: no wait.

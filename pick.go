@@ -16,9 +16,10 @@ func (r *Router) pick(l *Lease, targets []Target) (Decision, error) {
 			return d, nil
 		}
 	}
-	offered, ok := r.open(r.kept(targets, exclude))
+	kept := r.places(r.kept(targets, exclude))
+	offered, ok := r.open(kept)
 	if !ok {
-		return Decision{}, r.noTarget(targets, exclude)
+		return Decision{}, r.noTarget(len(targets), kept)
 	}
 	var d Decision
 	var err error
@@ -30,7 +31,7 @@ func (r *Router) pick(l *Lease, targets []Target) (Decision, error) {
 	l.prepared = nil
 	if e, ok := err.(*NoTargetError); ok || err == ErrNoTarget {
 		// The strategy could count only the targets that it was offered.
-		none := r.noTarget(targets, exclude)
+		none := r.noTarget(len(targets), kept)
 		if e != nil { // and those that its filters ruled out
 			none.Excluded += e.Excluded
 			none.RetryAfter = e.RetryAfter
@@ -92,6 +93,14 @@ func (r *Router) kept(targets []Target, exclude []string) []Target {
 	return kept
 }
 
+// places returns kept with Full for those that have no place for another request.
+func (r *Router) places(kept []Target) []Target {
+	if q := r.opts.Queue; q != nil {
+		return q.Places(kept)
+	}
+	return kept
+}
+
 // open returns the targets that Pick may see of those that were kept: all, or, if
 // none of them is Ready and FailOpen is set, copies of those that are neither Draining nor
 // Asleep with State Ready. It reports false if Pick could choose none of them.
@@ -101,7 +110,7 @@ func (r *Router) open(kept []Target) ([]Target, bool) {
 			return kept, true
 		}
 	}
-	if !r.opts.FailOpen {
+	if !r.opts.FailOpen || r.opts.Queue != nil && slices.ContainsFunc(kept, isFull) {
 		return nil, false
 	}
 	open := make([]Target, 0, len(kept))
@@ -114,14 +123,17 @@ func (r *Router) open(kept []Target) ([]Target, bool) {
 	return open, len(open) > 0
 }
 
-// noTarget counts why none of targets was picked.
-func (r *Router) noTarget(targets []Target, exclude []string) *NoTargetError {
-	e := &NoTargetError{Offered: len(targets)}
-	for i := range targets {
-		if r.rulesOut(&targets[i], exclude) {
-			e.Excluded++
-		} else if targets[i].State != Ready {
+func isFull(t Target) bool { return t.State == Full }
+
+// noTarget counts why none was picked of those that were kept of the offered targets.
+func (r *Router) noTarget(offered int, kept []Target) *NoTargetError {
+	e := &NoTargetError{Offered: offered, Excluded: offered - len(kept)}
+	for i := range kept {
+		if kept[i].State != Ready {
 			e.NotReady++
+		}
+		if kept[i].State == Full {
+			e.Full++
 		}
 	}
 	return e

@@ -177,7 +177,7 @@ func (l *Lease) send(ctx context.Context, send func(context.Context, *Lease) (Ou
 func (r *Router) Explain(ctx context.Context, p Prompt) ([]Candidate, error) {
 	var all []Target
 	err := r.look(ctx, p, func(targets []Target) {
-		kept := r.kept(targets, nil)
+		kept := r.places(r.kept(targets, nil))
 		offered, ok := r.open(kept)
 		if !ok {
 			offered = kept

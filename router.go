@@ -247,14 +247,32 @@ type NoTargetError struct {
 	// of them the caller, or a filter of the strategy, had ruled out, NotReady how
 	// many of those left to the strategy were not Ready.
 	Offered, Excluded, NotReady int
+	// Full is how many of those that were not Ready were Full.
+	Full int
 	// RetryAfter is when the first of the fleet's targets may be Ready again,
-	// excluded ones among them, as far as the fleet knows; 0: unknown.
+	// excluded ones among them, as far as the fleet knows; 0: unknown. If the request
+	// was shed, it is when a place is to be expected.
 	RetryAfter time.Duration
+	// Shed says why Options.Queue gave the request up; "": it did not. Waited is how
+	// long the request had waited in it.
+	Shed   string
+	Waited time.Duration
+}
+
+// Status returns the HTTP status for a client: 429 if the request was shed, else 503.
+func (e *NoTargetError) Status() int {
+	if e.Shed != "" {
+		return 429
+	}
+	return 503
 }
 
 // Error describes e in one line.
 func (e *NoTargetError) Error() string {
 	s := fmt.Sprintf("router: no target: %d offered, %d excluded, %d not ready", e.Offered, e.Excluded, e.NotReady)
+	if e.Shed != "" {
+		s += fmt.Sprintf(", shed after %v in the queue (%s)", e.Waited.Round(time.Millisecond), e.Shed)
+	}
 	if e.RetryAfter > 0 {
 		s += ", retry after " + e.RetryAfter.String()
 	}

@@ -12,6 +12,14 @@ const minLook = time.Millisecond
 // chooseOrWait is choose, again and again for as long as Options.Wait, or attempt.wait, if nothing can
 // be picked. It returns how long it waited, too.
 func (l *Lease) chooseOrWait(pick func([]Target) (Decision, error)) (Decision, Flight, time.Duration, error) {
+	if q := l.router.opts.Queue; q != nil && !l.attempt.assigned {
+		return l.chooseOrQueue(q, pick)
+	}
+	return l.chooseOrLook(pick)
+}
+
+// chooseOrLook is chooseOrWait without a Queue.
+func (l *Lease) chooseOrLook(pick func([]Target) (Decision, error)) (Decision, Flight, time.Duration, error) {
 	most := l.router.opts.Wait
 	if l.attempt.n > 1 {
 		most = l.attempt.wait

@@ -1,0 +1,394 @@
+// Package admission has a waiting line to put in front of a router.Router
+// (router.Options.Queue): while no target has a place for another request, requests
+// wait here and not in the engines, and are bound to a target only when a place is
+// free, with the caches and loads of that moment.
+//
+// Requests wait by model. Those of a higher priority go first; within a priority,
+// tenants share by deficit round robin over tokens; a tenant's requests go by arrival.
+// A request that has waited for long goes ahead of higher priorities, at every other
+// place. All is bounded: requests, bytes and time.
+package admission
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/configerr"
+)
+
+// The defaults of Config.
+const (
+	DefaultMaxWaiting = 1024
+	DefaultMaxBytes   = 64 << 20
+	DefaultMaxWait    = 30 * time.Second
+	DefaultAging      = 5 * time.Second
+	// DefaultQuantum is about the tokens of a few turns of a conversation.
+	DefaultQuantum     = 8192
+	DefaultCachedPrice = 0.1
+	DefaultLookahead   = 16
+)
+
+// Config configures a Queue. The zero Config holds requests back only while every
+// target that may serve them refuses more (router.Full).
+type Config struct {
+	// Requests is the number of requests in flight, of this process (router.Load.InFlight),
+	// at which a target of Weight 1 has no place for another one; a target of Weight 2
+	// takes twice as many. 0: any number.
+	Requests int
+	// Prefill is the number of tokens waiting for prefill (router.Load.Prefill) at
+	// which a target of Weight 1 has no place, by Weight as Requests. 0: any number.
+	Prefill int
+	// MaxWaiting bounds the requests that wait. 0 means DefaultMaxWaiting.
+	MaxWaiting int
+	// MaxBytes bounds the bytes of the prompts (Text, and four bytes for each of Tokens) that
+	// wait. 0 means DefaultMaxBytes.
+	MaxBytes int64
+	// MaxWait is how long a request waits at the most. 0 means DefaultMaxWait.
+	MaxWait time.Duration
+	// Aging is how long a request waits behind higher priorities; after that the one
+	// that has waited longest gets every other place. 0 means DefaultAging; negative:
+	// priorities are strict without a bound.
+	Aging time.Duration
+	// Quantum is the number of tokens that a tenant of Weight 1 may use in one round.
+	// 0 means DefaultQuantum.
+	Quantum int
+	// CachedPrice is the price of a token that is cached at the target, 0 to 1; one
+	// that is not costs 1. 0 means DefaultCachedPrice; negative: cached tokens are free.
+	CachedPrice float64
+	// CachedFirst lets the request with the longest cached prefix at a target with a
+	// place go before older ones of its tenant and priority, which do not wait longer than
+	// CachedFirst for it. 0: by arrival.
+	CachedFirst time.Duration
+	// Lookahead is how many requests are tried, and looked at for CachedFirst, for
+	// one place. More than one may be needed if requests may go to different targets
+	// (router.Among, limits of accounts). 0 means DefaultLookahead.
+	Lookahead int
+	// Class returns the class of a request; it must be safe for concurrent use. nil:
+	// Prompt.Account is the tenant.
+	Class func(context.Context, router.Prompt) Class
+	// Trace has the hooks that the Queue calls.
+	Trace Trace
+}
+
+// Class says how a request shares places with others.
+type Class struct {
+	// Tenant is whose request it is. Names are cut to 256 bytes.
+	Tenant string
+	// Priority: requests of a higher one go first. 0 is the usual one; it may be
+	// negative. Values beyond -100 and 100 count as these.
+	Priority int
+	// Weight is the tenant's share next to others of the same priority, 0.01 to 100;
+	// 0 and NaN mean 1.
+	Weight float64
+}
+
+// Trace is a set of hooks. Each may be nil, and must be safe for concurrent use. They
+// are called without a lock of the Queue's.
+type Trace struct {
+	// Entered reports that a request waits.
+	Entered func(context.Context, router.Prompt, Class)
+	// Left reports that a request waits no more, after how long and why: one of
+	// Causes. Those that were not let in are reported too.
+	Left func(ctx context.Context, p router.Prompt, c Class, waited time.Duration, cause string)
+}
+
+// The causes of Trace.Left; those of a router.NoTargetError's Shed are among them.
+const (
+	Served   = "served"    // a target was chosen
+	Ended    = "ended"     // an error that waiting does not mend
+	Canceled = "canceled"  // the request's context was done
+	TooLong  = "too_long"  // MaxWait
+	TooMany  = "too_many"  // MaxWaiting
+	TooLarge = "too_large" // MaxBytes
+)
+
+// Causes returns the causes of Trace.Left.
+func Causes() []string { return []string{Served, Ended, Canceled, TooLong, TooMany, TooLarge} }
+
+// WithDefaults returns c with each zero field that has a default replaced by it.
+func (c Config) WithDefaults() Config {
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, DefaultMaxWaiting)
+	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
+	c.MaxWait = cmp.Or(c.MaxWait, DefaultMaxWait)
+	c.Aging = cmp.Or(c.Aging, DefaultAging)
+	c.Quantum = cmp.Or(c.Quantum, DefaultQuantum)
+	c.CachedPrice = cmp.Or(c.CachedPrice, DefaultCachedPrice)
+	c.Lookahead = cmp.Or(c.Lookahead, DefaultLookahead)
+	if c.Class == nil {
+		c.Class = func(_ context.Context, p router.Prompt) Class { return Class{Tenant: p.Account} }
+	}
+	return c
+}
+
+func (c *Config) check() error {
+	bad := configerr.List{Package: "admission"}
+	const notNegative = "0 or more"
+	bad.Check(c.Requests >= 0, "Requests", c.Requests, notNegative)
+	bad.Check(c.Prefill >= 0, "Prefill", c.Prefill, notNegative)
+	bad.Check(c.MaxWaiting >= 0, "MaxWaiting", c.MaxWaiting, notNegative)
+	bad.Check(c.MaxBytes >= 0, "MaxBytes", c.MaxBytes, notNegative)
+	bad.Check(c.MaxWait >= 0, "MaxWait", c.MaxWait, notNegative)
+	bad.Check(c.Quantum >= 0 && c.Quantum <= 1<<30, "Quantum", c.Quantum, "0 to 1073741824")
+	bad.Check(c.CachedPrice <= 1, "CachedPrice", c.CachedPrice, "1 or less")
+	bad.Check(c.CachedFirst >= 0, "CachedFirst", c.CachedFirst, notNegative)
+	bad.Check(c.Lookahead >= 0, "Lookahead", c.Lookahead, notNegative)
+	return bad.Err()
+}
+
+// Queue is a router.Queue. Make one with New. Its methods are safe for concurrent use.
+// A goroutine runs for each model with requests that wait, and ends with the last.
+type Queue struct {
+	cfg     Config
+	waiting atomic.Int64 // requests; changed with mu
+
+	mu    sync.Mutex
+	bytes int64
+	lines map[string]*line
+	stats Stats
+}
+
+var _ router.Queue = (*Queue)(nil)
+
+// Stats is what a Queue holds and has done.
+type Stats struct {
+	Waiting int   // requests that wait now
+	Bytes   int64 // of their prompts
+	Models  int   // that they are for
+	// Left counts the requests that wait no more, by cause. It is the caller's.
+	Left map[string]uint64
+	// Waited is the sum of their times in the Queue.
+	Waited time.Duration
+}
+
+// New returns an empty Queue. The error joins a *router.ConfigError for each field that
+// is out of its range.
+func New(cfg Config) (*Queue, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithDefaults()
+	return &Queue{cfg: cfg, lines: map[string]*line{}, stats: Stats{Left: map[string]uint64{}}}, nil
+}
+
+// Stats returns the numbers of now.
+func (q *Queue) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.stats
+	s.Waiting, s.Bytes, s.Models = int(q.waiting.Load()), q.bytes, len(q.lines)
+	s.Left = make(map[string]uint64, len(q.stats.Left))
+	for cause, n := range q.stats.Left {
+		s.Left[cause] = n
+	}
+	return s
+}
+
+// Places is router.Queue's: a Ready target is Full if Config.Requests or Config.Prefill
+// is reached there. A target without requests always has a place.
+func (q *Queue) Places(targets []router.Target) []router.Target {
+	if q.cfg.Requests == 0 && q.cfg.Prefill == 0 {
+		return targets
+	}
+	copied := false
+	for i := range targets {
+		if t := &targets[i]; t.State != router.Ready || !q.full(t) {
+			continue
+		}
+		if !copied {
+			copied = true
+			targets = append(make([]router.Target, 0, len(targets)), targets...)
+		}
+		targets[i].State = router.Full
+	}
+	return targets
+}
+
+func (q *Queue) full(t *router.Target) bool {
+	n, weight := t.Load.InFlight, 1.0
+	if t.Weight > 0 {
+		weight = t.Weight
+	}
+	return n > 0 && (q.cfg.Requests > 0 && float64(n) >= weight*float64(q.cfg.Requests) ||
+		q.cfg.Prefill > 0 && float64(t.Load.Prefill) >= weight*float64(q.cfg.Prefill))
+}
+
+// Busy is router.Queue's.
+func (q *Queue) Busy(model string) bool {
+	if q.waiting.Load() == 0 {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lines[model] != nil
+}
+
+// Freed is router.Queue's.
+func (q *Queue) Freed() {
+	if q.waiting.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, n := range q.lines {
+		n.wakeUp()
+	}
+}
+
+// Wait is router.Queue's. If the Queue is full, the newest request of the lowest
+// priority, and there of the tenant with the most of them, is shed.
+func (q *Queue) Wait(ctx context.Context, r *router.Waiting) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	class := q.cfg.Class(ctx, r.Prompt)
+	class.Tenant = class.Tenant[:min(len(class.Tenant), maxName)]
+	class.Priority = max(min(class.Priority, maxPriority), -maxPriority)
+	if w := &class.Weight; !(*w > 0) {
+		*w = 1
+	} else {
+		*w = max(min(*w, 100), 0.01)
+	}
+	w := &waiter{Waiting: r, class: class, begun: time.Now(), done: make(chan struct{}),
+		bytes: int64(len(r.Prompt.Text)) + 4*int64(len(r.Prompt.Tokens))}
+	if w.Since.IsZero() || w.Since.After(w.begun) {
+		w.Since = w.begun
+	}
+	if f := q.cfg.Trace.Entered; f != nil {
+		f(ctx, r.Prompt, class)
+	}
+	q.enter(w)
+	timer := time.NewTimer(q.cfg.MaxWait)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+	case <-timer.C:
+		q.giveUp(w, TooLong)
+	case <-ctx.Done():
+		q.giveUp(w, Canceled)
+	}
+	if f := q.cfg.Trace.Left; f != nil {
+		f(ctx, r.Prompt, class, w.waited, w.cause)
+	}
+	switch {
+	case w.panicked != nil:
+		panic(w.panicked) // of Try, in the goroutine of the request
+	case w.cause == Served, w.cause == Ended:
+		return nil
+	case w.cause == Canceled:
+		return context.Cause(ctx)
+	}
+	return &router.NoTargetError{Shed: w.cause, Waited: w.waited, RetryAfter: w.retryAfter}
+}
+
+const (
+	maxName     = 256
+	maxPriority = 100
+	// maxRetryAfter bounds the time until a place is to be expected.
+	maxRetryAfter = 5 * time.Minute
+)
+
+// enter puts w into its line, and makes room for it.
+func (q *Queue) enter(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.lines[w.Prompt.Model]
+	if n == nil {
+		n = newLine(q, w.Prompt.Model)
+		q.lines[n.model] = n
+		defer func() {
+			if n.count > 0 {
+				go n.run()
+			} else {
+				delete(q.lines, n.model)
+			}
+		}()
+	}
+	w.line = n
+	n.add(w)
+	q.bytes += w.bytes
+	q.waiting.Add(1)
+	for q.waiting.Load() > int64(q.cfg.MaxWaiting) || q.bytes > q.cfg.MaxBytes {
+		cause := TooMany
+		if q.bytes > q.cfg.MaxBytes {
+			cause = TooLarge
+		}
+		v := q.victim(w, cause)
+		q.end(v, cause)
+		if v == w {
+			return
+		}
+	}
+	n.wakeUp()
+}
+
+// victim returns the request to shed so that there is room for w: of the lowest
+// priority, of the tenant that has the most requests, or bytes, the newest one. It is
+// w itself if none is of a lower priority, or of a tenant with more.
+func (q *Queue) victim(w *waiter, cause string) *waiter {
+	var worst *tenant
+	for _, n := range q.lines {
+		for _, b := range n.bands { // the lowest is last
+			for _, t := range b.active {
+				if t.newest() == nil {
+					continue
+				}
+				if worst == nil || t.class.Priority < worst.class.Priority ||
+					t.class.Priority == worst.class.Priority && t.holds(cause) > worst.holds(cause) {
+					worst = t
+				}
+			}
+		}
+	}
+	if worst == nil || worst.class.Priority > w.class.Priority {
+		return w
+	}
+	return worst.newest()
+}
+
+// giveUp ends w for the given cause, unless it has ended. If w is being tried just
+// now, the end of that is waited for.
+func (q *Queue) giveUp(w *waiter, cause string) {
+	q.mu.Lock()
+	if !w.ended && !w.pinned {
+		q.end(w, cause)
+	}
+	if !w.ended {
+		w.quit = cause
+	}
+	q.mu.Unlock()
+	<-w.done
+}
+
+// end takes w out and lets its goroutine go on. q.mu is held.
+func (q *Queue) end(w *waiter, cause string) {
+	n := w.line
+	w.ended, w.cause, w.waited = true, cause, time.Since(w.begun)
+	if cause != Served && cause != Ended && cause != Canceled {
+		w.retryAfter = n.expect()
+	}
+	n.remove(w)
+	q.bytes -= w.bytes
+	q.waiting.Add(-1)
+	q.stats.Left[cause]++
+	q.stats.Waited += w.waited
+	close(w.done)
+	if n.count == 0 {
+		n.wakeUp() // its goroutine ends
+	}
+}
+
+// cost returns the price in tokens of a request that was served as d says. Four bytes
+// count as a token.
+func (q *Queue) cost(d router.Decision) float64 {
+	length, cached := float64(max(d.Length, 0)), float64(max(min(d.Cached, d.Length), 0))
+	c := length - cached + cached*max(q.cfg.CachedPrice, 0)
+	if d.Unit == router.Bytes {
+		c /= 4
+	}
+	return math.Max(c, 1)
+}
