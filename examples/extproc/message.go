@@ -138,7 +138,7 @@ func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
 	case errors.Is(err, errBusy):
 		after = p.cfg.RetryAfter
 	case errors.As(err, &none):
-		after = none.RetryAfter
+		status, after = none.Status(), none.RetryAfter
 	}
 	set := []*core.HeaderValueOption{header("content-type", "application/json")}
 	if status == http.StatusUnsupportedMediaType {

@@ -98,12 +98,12 @@ func (h *Handler) refuseRoute(w http.ResponseWriter, r *http.Request, err error)
 		return // nobody listens
 	}
 	h.cfg.Log.Warn("no target", "path", r.URL.Path, "err", err)
-	wait := time.Second
+	status, wait := http.StatusServiceUnavailable, time.Second
 	var none *router.NoTargetError
 	if errors.As(err, &none) {
-		wait = max(wait, none.RetryAfter)
+		status, wait = none.Status(), max(wait, none.RetryAfter)
 	}
-	refuse(w, http.StatusServiceUnavailable, wait, "no engine is ready")
+	refuse(w, status, wait, "no engine is ready")
 }
 
 // refuse answers with an error of the gateway's own, in the form that clients of

@@ -76,6 +76,7 @@ var rules = []rule{
 	{"lmcache", []string{"egress", "internal/configerr", "internal/samples"}},
 	{"loadview", []string{"egress", "internal/configerr", "loadview/enginepage"}},
 	{"loadview/enginepage", []string{"internal/samples"}},
+	{"admission", []string{"internal/configerr"}},
 	{"debugui", []string{"kvindex", "loadview", "observe", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
