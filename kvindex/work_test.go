@@ -160,7 +160,7 @@ func once(t *testing.T, n int, cost func(n int) (steps, ns float64)) {
 	steps1, ns1 := cost(n)
 	steps4, ns4 := cost(4 * n)
 	t.Logf("at %d: %.2f steps, %.0f ns; at %d: %.2f steps, %.0f ns", n, steps1, ns1, 4*n, steps4, ns4)
-	if steps1 > 2*healSteps || steps4 > 1.25*steps1+2 {
+	if steps1 > 2*healSteps || steps4 > 2*steps1+2 {
 		t.Errorf("%.2f steps at %d, %.2f at %d", steps1, n, steps4, 4*n)
 	}
 }
