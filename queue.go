@@ -20,7 +20,7 @@ type Queue interface {
 	Busy(model string) bool
 	// Wait holds w back until its turn has come, and calls w.Try then. It returns nil
 	// once Try has returned false. If the time of the request or of the Queue is up
-	// before, or there is no room to wait, it returns the cause of ctx, or a
+	// before, or the Queue is full, it returns the cause of ctx, or a
 	// *NoTargetError with Shed.
 	Wait(ctx context.Context, w *Waiting) error
 	// Freed says that a request of a Router over this Queue saw its first token, or
@@ -34,7 +34,7 @@ type Waiting struct {
 	// Since is when the request came; one that is tried again keeps its time.
 	Since time.Time
 	// Any says that the request may go to any target that the fleet offers to its model
-	// and account: where there is no place for one such request, there is none for others.
+	// and account: if none has a place for one such request, none has one for another.
 	Any bool
 	// Try chooses a target. It returns true if no target had a place, and when to try
 	// again; false if the request need not wait any more: a target was chosen, as
@@ -55,7 +55,7 @@ type Again struct {
 	After time.Duration
 }
 
-// freed tells the Queue that a request has come further.
+// freed reports to the Queue that a request has come further.
 func (r *core) freed() {
 	if q := r.opts.Queue; q != nil {
 		q.Freed()

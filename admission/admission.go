@@ -77,7 +77,7 @@ type Config struct {
 
 // Class says how a request shares places with others.
 type Class struct {
-	// Tenant is whose request it is. Names are cut to 256 bytes.
+	// Tenant owns the request. Names are cut to 256 bytes.
 	Tenant string
 	// Priority: requests of a higher one go first. 0 is the usual one; it may be
 	// negative. Values beyond -100 and 100 count as these.
@@ -292,7 +292,7 @@ const (
 	maxRetryAfter = 5 * time.Minute
 )
 
-// enter puts w into its line, and makes room for it.
+// enter puts w into its line, and sheds others if the Queue is full.
 func (q *Queue) enter(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -326,7 +326,7 @@ func (q *Queue) enter(w *waiter) {
 	n.wakeUp()
 }
 
-// victim returns the request to shed so that there is room for w: of the lowest
+// victim returns the request to shed so that the bounds hold with w: of the lowest
 // priority, of the tenant that has the most requests, or bytes, the newest one. It is
 // w itself if none is of a lower priority, or of a tenant with more.
 func (q *Queue) victim(w *waiter, cause string) *waiter {

@@ -266,7 +266,7 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// A request whose client is gone, or whose time is up, leaves nothing behind.
+// A request that lost its client, or has no time left, leaves nothing behind.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left []string
@@ -455,7 +455,7 @@ func TestNotHeldUp(t *testing.T) {
 	})
 }
 
-// Nobody waits where there is nothing to wait for.
+// Nobody waits if there is nothing to wait for.
 func TestNothingToWaitFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, Config{Requests: 1})
@@ -529,7 +529,8 @@ func (p *panics) Pick(ctx context.Context, q router.Prompt, ts []router.Target) 
 
 // No wake-up is lost, and nothing leaks, if many come, wait, go and fail at once.
 func TestStorm(t *testing.T) {
-	q := newQueue(t, Config{Requests: 2, MaxWaiting: 64, Quantum: 10, CachedFirst: time.Millisecond, Aging: time.Millisecond})
+	q := newQueue(t, Config{Requests: 2, MaxWaiting: 64, Quantum: 10, CachedFirst: time.Millisecond,
+		Aging: time.Millisecond})
 	r, v := fleet(t, q, 3, router.Options{Backoff: -1})
 	var served, shed, gone atomic.Int64
 	var wg sync.WaitGroup

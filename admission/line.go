@@ -282,7 +282,7 @@ func (n *line) charge(w *waiter) {
 	n.n++
 }
 
-// next returns the request whose turn it is, nil if none is left to try.
+// next returns the request that is next in turn, nil if none is left to try.
 func (n *line) next() *waiter {
 	if len(n.bands) == 0 || n.count == 0 {
 		return nil
@@ -334,7 +334,7 @@ func (n *line) oldest(bands []*band, long time.Duration) (w *waiter) {
 	return w
 }
 
-// turn returns the tenant whose turn it is, by deficit round robin (Shreedhar and
+// turn returns the tenant that is next in turn, by deficit round robin (Shreedhar and
 // Varghese 1995): each time that the turn comes to a tenant that may use no tokens, it
 // is given a quantum. A request is paid for once it is served, because its price is not
 // known before: so a tenant may go below 0, and then waits for more than one round.
@@ -363,7 +363,7 @@ func (b *band) turn(quantum float64) *tenant {
 	}
 }
 
-// of returns the request of t whose turn it is: the oldest, or by Config.CachedFirst
+// of returns the request of t that is next in turn: the oldest, or by Config.CachedFirst
 // the one with the longest cached prefix.
 func (n *line) of(t *tenant) *waiter {
 	first, cfg := t.waiters[0], &n.queue.cfg

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxNamed bounds the adapters in events whose names are kept.
+// maxNamed bounds the names of adapters in events that are kept.
 const maxNamed = 4096
 
 // noteAdapter keeps the name of an adapter that an event has.

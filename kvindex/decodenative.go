@@ -126,7 +126,7 @@ func (d *decoder) nativeStored(f fields) {
 	}
 }
 
-// scope reads a member that says whose blocks they are.
+// scope reads a member that names the owner of the blocks.
 func (d *decoder) scope(f *fields, key []byte) bool {
 	switch string(key) {
 	case "lora_name", "cache_salt":
@@ -185,7 +185,7 @@ func (d *decoder) nativeBlock(f *fields) {
 	}
 }
 
-// nativeTokens reads tokens with what distinguishes them beside their ids, or plain ids.
+// nativeTokens reads tokens with their ids and all else that distinguishes them, or plain ids.
 func (d *decoder) nativeTokens(f *fields) {
 	n := d.header(kArray)
 	if n > maxBlock {

@@ -7,7 +7,7 @@ import (
 	router "github.com/warmroute/router"
 )
 
-// fieldsOf is a map whose order is kept: keys and values in turn.
+// fieldsOf is a map that keeps its order: keys and values in turn.
 type fieldsOf []any
 
 // any writes a value.
@@ -164,7 +164,7 @@ func TestLookaheadOfOtherForms(t *testing.T) {
 	}
 	w := newWired(t, Config{})
 	w.say(stored16([]int{1}, nil, ids(1000, 1016), "lookahead_token_ids", []any{[]int{1016}}))
-	w.say(stored16([]int{2}, 1, ids(1016, 1032))) // says nothing of what follows
+	w.say(stored16([]int{2}, 1, ids(1016, 1032))) // says nothing of the tokens that follow
 	w.cached(16, text(ids(1000, 1032), 7))
 }
 

@@ -2,9 +2,9 @@ package kvindex
 
 import "github.com/cespare/xxhash/v2"
 
-// This file reads the lists of tokens that engines hash beside a block's own.
+// This file reads the lists of tokens that engines hash together with a block's own.
 
-// lookahead reads a list of the tokens after each block that its hash covers. Where
+// lookahead reads a list of the tokens after each block that its hash covers. If
 // all lists have one length they become After; a shorter one makes its block one
 // that is never matched, and so does one that is too long.
 func (d *decoder) lookahead(f *fields) {

@@ -45,7 +45,7 @@ func TestTensorRT(t *testing.T) {
 	other[5] = 512
 	w.say(other)
 	w.cached(32, p)
-	// What distinguishes blocks beside their tokens.
+	// These fields distinguish blocks as their tokens do.
 	image := []any{fieldsOf{"type", "mm_key", "hash", "ff", "start_offset", 0}}
 	w.say(stored(1, block(10, 0, ids(2000, 2016), "mm_keys", image)))
 	w.cached(16, text(append(ids(1000, 1016), ids(2000, 2016)...), 1))

@@ -104,7 +104,7 @@ func TestSpeculation(t *testing.T) {
 }
 
 // TestNewestVectors holds the index to the KVCacheManager of vLLM 0.33.0: frames of its own event structs
-// with hashes of its own block hasher, and beside each request the tokens that it found cached.
+// with hashes of its own block hasher, and with each request the tokens that it found cached.
 func TestNewestVectors(t *testing.T) {
 	type vector struct {
 		Name      string

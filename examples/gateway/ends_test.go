@@ -13,8 +13,8 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-// TestClosesAfterTheLastByte: a client that closes its connection as soon as it has the whole reply has finished, and is
-// not counted as one that went away.
+// TestClosesAfterTheLastByte: a client that closes its connection as soon as it has all of the reply has
+// finished, and is not counted as one that went away.
 func TestClosesAfterTheLastByte(t *testing.T) {
 	s, err := vllmtest.New(vllmtest.Config{Model: "m", TimeScale: 1e-6})
 	if err != nil {

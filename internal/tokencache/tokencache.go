@@ -188,7 +188,7 @@ func (c *Cache) Indexed(id string, i int, t *Targets) int {
 	return n + c.index.Recomputed(id)
 }
 
-// Report tells the index what the engine reported of a request for which Indexed was held.
+// Report passes on the numbers that the engine reported of a request for which Indexed was held.
 func (c *Cache) Report(id string, held int, o *router.Outcome) {
 	if held > 0 && o.Stage == router.Finished {
 		c.index.Report(id, held, o.CachedTokens)
