@@ -67,7 +67,7 @@ func (l *Lease) chooseOrQueue(q Queue, pick func([]Target) (Decision, error)) (d
 	waited time.Duration, err error) {
 	if !q.Busy(l.decision.Prompt.Model) || len(l.router.holding(l.decision.Prompt)) > 0 {
 		if d, f, err = l.choose(pick); !mayHavePlace(err) {
-			if errors.Is(err, ErrNoTarget) {
+			if l.patience() > 0 && errors.Is(err, ErrNoTarget) {
 				return l.chooseOrLook(pick)
 			}
 			return d, f, 0, err
@@ -97,7 +97,7 @@ func (l *Lease) queue(q Queue, pick func([]Target) (Decision, error)) (d Decisio
 		var none *NoTargetError
 		if errors.As(err, &none) {
 			again.After = none.RetryAfter
-			wait = none.Full > 0 || time.Since(start) < r.opts.Wait
+			wait = none.Full > 0 || time.Since(start) < l.patience()
 		}
 		return again, wait
 	}

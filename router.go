@@ -270,8 +270,8 @@ func (e *NoTargetError) Status() int {
 // Error describes e in one line.
 func (e *NoTargetError) Error() string {
 	s := fmt.Sprintf("router: no target: %d offered, %d excluded, %d not ready", e.Offered, e.Excluded, e.NotReady)
-	if e.Shed != "" {
-		s += fmt.Sprintf(", shed after %v in the queue (%s)", e.Waited.Round(time.Millisecond), e.Shed)
+	if e.Shed != "" { // maybe before any target was looked at
+		s = fmt.Sprintf("router: no target: shed after %v in the queue (%s)", e.Waited.Round(time.Millisecond), e.Shed)
 	}
 	if e.RetryAfter > 0 {
 		s += ", retry after " + e.RetryAfter.String()

@@ -18,12 +18,17 @@ func (l *Lease) chooseOrWait(pick func([]Target) (Decision, error)) (Decision, F
 	return l.chooseOrLook(pick)
 }
 
+// patience returns how long the attempt waits for a target that is neither Ready nor Full.
+func (l *Lease) patience() time.Duration {
+	if l.attempt.n > 1 {
+		return l.attempt.wait
+	}
+	return l.router.opts.Wait
+}
+
 // chooseOrLook is chooseOrWait without a Queue.
 func (l *Lease) chooseOrLook(pick func([]Target) (Decision, error)) (Decision, Flight, time.Duration, error) {
-	most := l.router.opts.Wait
-	if l.attempt.n > 1 {
-		most = l.attempt.wait
-	}
+	most := l.patience()
 	if most <= 0 || l.attempt.assigned {
 		d, f, err := l.choose(pick)
 		return d, f, 0, err

@@ -23,18 +23,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	fleet, err := loadview.New(loadview.Config{})
-	if err != nil {
-		panic(err)
-	}
-	if err := fleet.Set([]loadview.Member{{ID: "a"}}); err != nil {
-		panic(err)
-	}
-	strategy, err := leastwork.New(leastwork.Config{})
-	if err != nil {
-		panic(err)
-	}
-	r := router.New(strategy, fleet, router.Options{Queue: queue})
+	r := newRouter(queue)
 	lease, err := r.Route(context.Background(), router.Prompt{Text: "Hello"})
 	if err != nil {
 		panic(err)
@@ -44,12 +33,8 @@ func ExampleNew() {
 	// Output: a 0
 }
 
-// A request that was shed says why, and when to come again.
-func ExampleQueue() {
-	q, err := admission.New(admission.Config{Requests: 1, MaxWait: time.Millisecond})
-	if err != nil {
-		panic(err)
-	}
+// newRouter returns a Router with the queue over one target.
+func newRouter(q *admission.Queue) *router.Router {
 	fleet, err := loadview.New(loadview.Config{})
 	if err != nil {
 		panic(err)
@@ -61,7 +46,16 @@ func ExampleQueue() {
 	if err != nil {
 		panic(err)
 	}
-	r := router.New(strategy, fleet, router.Options{Queue: q})
+	return router.New(strategy, fleet, router.Options{Queue: q})
+}
+
+// A request that was shed says why, and when to come again.
+func ExampleQueue() {
+	q, err := admission.New(admission.Config{Requests: 1, MaxWait: time.Millisecond})
+	if err != nil {
+		panic(err)
+	}
+	r := newRouter(q)
 	first, err := r.Route(context.Background(), router.Prompt{})
 	if err != nil {
 		panic(err)

@@ -141,7 +141,7 @@ type Decoder struct {
 func New(c Config) (*Decoder, error) {
 	bad := configerr.List{Package: "contentcoding"}
 	bad.Check(c.MaxBytes >= 0, "MaxBytes", c.MaxBytes, "at least 1, or 0 for the default")
-	bad.Check(c.MaxRatio >= 0, "MaxRatio", c.MaxRatio, "at least 1, or 0 for the default")
+	bad.Check(c.MaxRatio >= 0 && c.MaxRatio <= 1<<30, "MaxRatio", c.MaxRatio, "1 to 1,073,741,824, or 0 for the default")
 	bad.Check(c.Concurrent >= 0 && c.Concurrent <= 1<<16, "Concurrent", c.Concurrent, "0 to 65,536")
 	if err := bad.Err(); err != nil {
 		return nil, err

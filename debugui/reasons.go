@@ -11,6 +11,7 @@ import (
 var noTargets = []router.ReasonText{
 	{Reason: "no_target_not_ready", Text: "no target was ready"},
 	{Reason: "no_target_excluded", Text: "all that were ready had been tried"},
+	{Reason: "no_target_shed", Text: "it waited in vain, or too many wait"},
 	{Reason: "no_target_empty_fleet", Text: "the fleet has no targets"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,8 +35,14 @@ func lines[T any](t *testing.T, path string) []T {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	return decodeLines[T](t, path, f)
+}
+
+// decodeLines returns the values of r, which has one of JSON on each line.
+func decodeLines[T any](t *testing.T, path string, r io.Reader) []T {
+	t.Helper()
 	var out []T
-	sc := bufio.NewScanner(f)
+	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 64<<20)
 	for sc.Scan() {
 		var v T

@@ -1,7 +1,6 @@
 package kvindex
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/hex"
@@ -26,20 +25,7 @@ func zipped[T any](t *testing.T, path string) []T {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []T
-	sc := bufio.NewScanner(z)
-	sc.Buffer(nil, 16<<20)
-	for sc.Scan() {
-		var v T
-		if err := json.Unmarshal(sc.Bytes(), &v); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
-		out = append(out, v)
-	}
-	if err := sc.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return decodeLines[T](t, path, z)
 }
 
 // TestSpeculation replays what vLLM 0.32.0 sent with speculation. With EAGLE it reuses one block less

@@ -96,25 +96,29 @@ func TestWorkOfCollidingHashes(t *testing.T) {
 }
 
 // TestWorkOfEqualEnds: block hashes of bytes that end alike are found by their end, so few of
-// them have a handle of their own.
+// them have a handle of their own. The steps vary with the secrets of an index, so the mean of several counts.
 func TestWorkOfEqualEnds(t *testing.T) {
 	once(t, 8_192, func(n int) (steps, ns float64) {
-		x := newIndex(t, Config{})
-		e := runOf(0, 1, make([]uint64, n))
-		e.Sums = make([]uint64, n)
-		for i := range n {
-			e.Hashes[i], e.Sums[i] = 7, uint64(i+1)
+		const indexes = 16
+		for range indexes {
+			x := newIndex(t, Config{})
+			e := runOf(0, 1, make([]uint64, n))
+			e.Sums = make([]uint64, n)
+			for i := range n {
+				e.Hashes[i], e.Sums[i] = 7, uint64(i+1)
+			}
+			began := time.Now()
+			if err := x.Apply("a", 0, Batch{Events: []Event{e}}); err != nil {
+				t.Fatal(err)
+			}
+			ns += float64(time.Since(began).Nanoseconds()) / float64(n) / indexes
+			steps += float64(x.work("a")) / float64(n) / indexes
+			if s := x.Stats(); s.Blocks != n || s.Moved != 0 {
+				t.Fatalf("%+v", s)
+			}
+			check(t, x)
 		}
-		began := time.Now()
-		if err := x.Apply("a", 0, Batch{Events: []Event{e}}); err != nil {
-			t.Fatal(err)
-		}
-		took, work := time.Since(began), x.work("a")
-		check(t, x)
-		if s := x.Stats(); s.Blocks != n || s.Moved != 0 {
-			t.Fatalf("%+v", s)
-		}
-		return float64(work) / float64(n), float64(took.Nanoseconds()) / float64(n)
+		return steps, ns
 	})
 }
 
@@ -160,7 +164,7 @@ func once(t *testing.T, n int, cost func(n int) (steps, ns float64)) {
 	steps1, ns1 := cost(n)
 	steps4, ns4 := cost(4 * n)
 	t.Logf("at %d: %.2f steps, %.0f ns; at %d: %.2f steps, %.0f ns", n, steps1, ns1, 4*n, steps4, ns4)
-	if steps1 > 2*healSteps || steps4 > 2*steps1+2 {
+	if steps1 > 2*healSteps || steps4 > 1.25*steps1+2 {
 		t.Errorf("%.2f steps at %d, %.2f at %d", steps1, n, steps4, 4*n)
 	}
 }

@@ -58,7 +58,7 @@ func Example_labels() {
 	// Output:
 	// 0.75 true
 	// 5xx is one of [connection timeout 408 429 5xx]
-	// empty_fleet is one of [empty_fleet not_ready excluded error]
+	// empty_fleet is one of [empty_fleet not_ready excluded shed error]
 	// error
 	// cooling live other
 	// 2 messages are missing

@@ -113,7 +113,7 @@ func Causes() []string { return []string{"connection", "timeout", "408", "429", 
 
 // NoTargets returns the values of NoTarget that are to be expected. The slice is the
 // caller's.
-func NoTargets() []string { return []string{"empty_fleet", "not_ready", "excluded", "error"} }
+func NoTargets() []string { return []string{"empty_fleet", "not_ready", "excluded", "shed", "error"} }
 
 // Cause returns the cause of a failed attempt that is made again elsewhere.
 func Cause(o router.Outcome) string {
@@ -143,6 +143,8 @@ func NoTarget(err error) string {
 			return "unknown"
 		}
 		return "error"
+	case e.Shed != "":
+		return "shed"
 	case e.Offered == 0:
 		return "empty_fleet"
 	case e.NotReady > 0:

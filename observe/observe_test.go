@@ -76,6 +76,7 @@ func TestNoTarget(t *testing.T) {
 	for want, err := range map[string]error{
 		"empty_fleet": &router.NoTargetError{}, "not_ready": &router.NoTargetError{Offered: 2, Excluded: 1, NotReady: 1},
 		"excluded": fmt.Errorf("%w", &router.NoTargetError{Offered: 2, Excluded: 2}), "error": errors.New("a text"),
+		"shed": &router.NoTargetError{Shed: "too_many"},
 	} {
 		check(t, err, observe.NoTarget(err), want)
 		if !slices.Contains(observe.NoTargets(), want) {

@@ -7,6 +7,9 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -295,6 +298,19 @@ func TestMetrics(t *testing.T) {
 	} {
 		if !strings.Contains(page, line+"\n") {
 			t.Errorf("no %s in\n%s", line, page)
+		}
+	}
+	known := ""
+	for _, name := range []string{"router.go", "watch.go"} {
+		b, err := os.ReadFile(filepath.Join("..", "..", "contrib", "prometheus", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		known += string(b)
+	}
+	for _, m := range regexp.MustCompile(`# TYPE warmroute_(\w+)`).FindAllStringSubmatch(page, -1) {
+		if !strings.HasPrefix(m[1], "gateway_") && !strings.Contains(known, `"`+m[1]+`"`) {
+			t.Errorf("contrib/prometheus has no metric %s", m[1])
 		}
 	}
 	if got := g.post(t, metricsPath, "{}").StatusCode; got != 405 {

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// closesWithin is how long after a request a kept connection may end as one that the engine had closed. Later the
-// engine
-// has worked on the request, which is not repeated there.
+// closesWithin is how long after a request a kept connection may end as one that the engine had closed. Later
+// the engine has worked on the request, which is not repeated there.
 const closesWithin = time.Second
 
 // sent is the connection of an attempt.

@@ -20,8 +20,8 @@ import (
 // metricsPath answers with the gateway's own numbers for Prometheus. The engines have theirs at their addresses.
 const metricsPath = "/metrics"
 
-// metrics counts by the names and labels of contrib/prometheus, which is a module with dependencies of its own: its
-// dashboard shows this page too. The zero value works.
+// metrics counts by the names of contrib/prometheus, which is a module with dependencies of its own. The zero value
+// works.
 type metrics struct{ counts sync.Map } // of *atomic.Int64, by series
 
 // series is one line of the page. The labels are words of package observe, and routes are the file's.

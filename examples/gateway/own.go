@@ -98,12 +98,15 @@ func (h *Handler) refuseRoute(w http.ResponseWriter, r *http.Request, err error)
 		return // nobody listens
 	}
 	h.cfg.Log.Warn("no target", "path", r.URL.Path, "err", err)
-	status, wait := http.StatusServiceUnavailable, time.Second
+	status, wait, message := http.StatusServiceUnavailable, time.Second, "no engine is ready"
 	var none *router.NoTargetError
 	if errors.As(err, &none) {
 		status, wait = none.Status(), max(wait, none.RetryAfter)
+		if none.Shed != "" {
+			message = "too many requests wait for the engines"
+		}
 	}
-	refuse(w, status, wait, "no engine is ready")
+	refuse(w, status, wait, message)
 }
 
 // refuse answers with an error of the gateway's own, in the form that clients of

@@ -270,7 +270,8 @@ func (s *Service) pick(r *http.Request) (any, error) {
 func noTarget(err error) error {
 	var none *router.NoTargetError
 	if errors.As(err, &none) {
-		return unavailable("no_target", none.Error(), none.RetryAfter)
+		return &failure{status: none.Status(), code: "no_target", message: none.Error(),
+			retryAfter: max(none.RetryAfter, time.Second)}
 	}
 	return err
 }
