@@ -73,14 +73,16 @@ func (l *Lease) chooseOrQueue(q Queue, pick func([]Target) (Decision, error)) (d
 			return d, f, 0, err
 		}
 	}
-	return l.queue(q, pick)
+	return l.queue(q, pick, err)
 }
 
-// queue is choose once it is the turn of the request in q. It is apart from
-// chooseOrQueue because its variables live on the heap.
-func (l *Lease) queue(q Queue, pick func([]Target) (Decision, error)) (d Decision, f Flight,
+// queue is choose once it is the turn of the request in q. before is the error of a choice
+// that failed, nil if there was none: it has the counts of a request that is shed before
+// its turn. queue is apart from chooseOrQueue because its variables live on the heap.
+func (l *Lease) queue(q Queue, pick func([]Target) (Decision, error), before error) (d Decision, f Flight,
 	waited time.Duration, err error) {
 	r := l.router
+	err = before
 	start := time.Now()
 	if l.attempt.since.IsZero() {
 		l.attempt.since = start
