@@ -77,6 +77,7 @@ var rules = []rule{
 	{"loadview", []string{"egress", "internal/configerr", "loadview/enginepage"}},
 	{"loadview/enginepage", []string{"internal/samples"}},
 	{"admission", []string{"internal/configerr"}},
+	{"share", []string{"internal/configerr"}},
 	{"debugui", []string{"kvindex", "loadview", "observe", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
@@ -163,6 +164,7 @@ func TestKeptOut(t *testing.T) {
 		"prompt":           {"go.uber.org/zap", "zmq", "klauspost"},
 		"loadview":         {"zmq", "prometheus", "protobuf", "klauspost"},
 		"strategy/*":       {"go.uber.org/zap", "zmq", "net/http", "klauspost"},
+		"share":            {"go.uber.org/zap", "zmq", "net/http", "klauspost", "nats", "redis"},
 		"config":           {"zmq", "klauspost"},
 		"config/*":         {"zmq", "klauspost"},
 		"internal/reqbody": {"klauspost"},
