@@ -213,7 +213,8 @@ func TestBadConfigAndFaultsNameTheField(t *testing.T) {
 	}
 	s := fast(t, vllmtest.Config{})
 	for field, f := range map[string]vllmtest.Faults{
-		"Next": {Next: -1}, "Status": {Status: 199}, "Body": {Body: "x"}, "Poison": {Poison: "x"}, "RetryAfter": {RetryAfter: 1}, "Slow": {Slow: -1},
+		"Next": {Next: -1}, "Status": {Status: 199}, "Body": {Body: "x"}, "Poison": {Poison: "x"},
+		"RetryAfter": {RetryAfter: 1}, "Slow": {Slow: -1},
 		"CutAfter": {CutAfter: -1}, "Delay": {Delay: -1},
 	} {
 		if err := s.SetFaults(f); err == nil || !strings.Contains(err.Error(), "Faults."+field) {
@@ -426,7 +427,7 @@ func TestAsleep(t *testing.T) {
 	healthy(t, s)
 }
 
-// TestWrongReplies: Body replaces a reply, Poison chooses whose.
+// TestWrongReplies: Body replaces a reply, and Poison chooses the requests.
 func TestWrongReplies(t *testing.T) {
 	both(t, func(t *testing.T, s *vllmtest.Server) {
 		for body, kind := range map[string]string{

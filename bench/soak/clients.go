@@ -176,8 +176,8 @@ func whole(reply []byte, stream bool) bool {
 	return json.Unmarshal(reply, &r) == nil && len(r.Choices) > 0
 }
 
-// surge has as many clients as two gateways of this size would, until ctx is done. They are told to come
-// back later, or served.
+// surge has as many clients as two gateways of this size would, until ctx is done. Each request is served, or
+// shed.
 func (c *clients) surge(ctx context.Context) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	var wg sync.WaitGroup
@@ -212,7 +212,7 @@ func (c *clients) surge(ctx context.Context) {
 	wg.Wait()
 }
 
-// surgeClients is more than what the greatest fleet admits.
+// surgeClients is more than the greatest fleet admits.
 const surgeClients = 400
 
 func (c *clients) post(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error) {

@@ -1,7 +1,7 @@
 // Command soak runs the example gateway for a long time at full rate, while
 // replicas join, leave, die, hang, sleep, refuse, answer errors, slow down and write
 // nonsense, some of them fast and under a good status; while more clients come than
-// fit, prompts break whoever computes them, and clients go away. It says whether the
+// fit, prompts break every replica, and clients go away. It says whether the
 // gateway stays as it was, and loses nothing that a healthy replica could have served:
 //
 //	go -C bench run ./soak              # 30 minutes

@@ -46,7 +46,7 @@ func (f *fleet) replica() error {
 	s, err := vllmtest.New(vllmtest.Config{
 		// Fast, and with so little cache that it evicts.
 		TimeScale: 0.02, ReplyTokens: 24, Blocks: 4096,
-		// So few at once that a surge of clients is more than all have room for.
+		// So few at once that a surge of clients is more than all admit.
 		MaxRequests: 24,
 	})
 	if err != nil {
@@ -161,7 +161,8 @@ var wrongs = []wrong{
 	{"cut", vllmtest.Faults{CutAfter: 5}, time.Second, false, true},
 	{"asleep", vllmtest.Faults{Asleep: true}, 1500 * time.Millisecond, false, false},
 	// Fast and wrong: such a replica looks idle.
-	{"error as an event", vllmtest.Faults{Status: 200, Body: "data: {\"error\":{\"code\":500}}\n\n"}, time.Second, false, false},
+	{"error as an event", vllmtest.Faults{Status: 200, Body: "data: {\"error\":{\"code\":500}}\n\n"}, time.Second,
+		false, false},
 	{"error under 200", vllmtest.Faults{Status: 200, Body: `{"error":{"type":"server_error"}}`}, time.Second, false, false},
 	{"login page", vllmtest.Faults{Status: 200, Body: "<!DOCTYPE html><html>Sign in</html>"}, time.Second, false, false},
 	{"redirect", vllmtest.Faults{Status: 302}, time.Second, false, false},
