@@ -106,7 +106,8 @@ func TestQueue(t *testing.T) {
 
 // TestQueueSheds: the bound of the file holds, and the error says so.
 func TestQueueSheds(t *testing.T) {
-	g, err := Build(queueFile(t, "[queue]\nenabled = true\nrequests = 1\nmax_waiting = 1\nmax_wait_secs = 0.05\n"), Options{})
+	g, err := Build(queueFile(t,
+		"[queue]\nenabled = true\nrequests = 1\nmax_waiting = 1\nmax_wait_secs = 0.05\n"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

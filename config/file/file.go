@@ -80,7 +80,8 @@ type Queue struct {
 	CachedFirstSecs float64 `toml:"cached_first_secs" min:"0" max:"3600"`
 	// TenantHeader names the header of a request with the name of its tenant; "": the
 	// client's API key is the tenant. PriorityHeader names the header with its priority, -100
-	// to 100; "": all have the same. Whoever can set them can go ahead of others.
+	// to 100; "": all have the same. A client that can set them can go ahead of
+	// others.
 	TenantHeader   string `toml:"tenant_header"`
 	PriorityHeader string `toml:"priority_header"`
 }

@@ -138,7 +138,8 @@ func (i *instruments) make(m metric.Meter) error {
 
 	i.queueLeft = k.counter("warmroute.queue.requests", "{request}",
 		"Requests that waited for a place at a target and wait no more, by the cause and their priority.")
-	i.queueWait = k.histogram("warmroute.queue.wait", "s", "Time that requests waited for a place at a target and got one.",
+	i.queueWait = k.histogram("warmroute.queue.wait", "s",
+		"Time that requests waited for a place at a target and got one.",
 		.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60)
 	i.queueWaiting = k.gauge("warmroute.queue.waiting", "{request}", "Requests that wait for a place at a target.")
 	i.queueBytes = k.gauge("warmroute.queue.prompts", "By", "Bytes of the prompts that wait.")

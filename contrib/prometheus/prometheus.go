@@ -114,7 +114,8 @@ func New(cfg Config) (*Collector, error) {
 		reasons:    observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), precise: make(map[string]func() precisecacheaware.Stats),
-		caches: make(map[string]*lmcache.Poller), queues: make(map[string]*admission.Queue), streams: make(map[*Stream]struct{}),
+		caches: make(map[string]*lmcache.Poller), queues: make(map[string]*admission.Queue),
+		streams: make(map[*Stream]struct{}),
 	}
 	c.routerMetrics.init(c)
 	c.fleetMetrics.init(c)

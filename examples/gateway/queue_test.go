@@ -48,9 +48,10 @@ func (o *one) got() []string {
 // waits waits until n requests wait in the line.
 func (g *rig) waits(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); g.service.gateway.Queue().Stats().Waiting != n; time.Sleep(time.Millisecond) {
+	q := g.service.gateway.Queue()
+	for end := time.Now().Add(30 * time.Second); q.Stats().Waiting != n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d requests wait, want %d", g.service.gateway.Queue().Stats().Waiting, n)
+			t.Fatalf("%d requests wait, want %d", q.Stats().Waiting, n)
 		}
 	}
 }
@@ -68,8 +69,8 @@ func (g *rig) queued(ctx context.Context, name string, header ...string) (*http.
 	return g.http.Do(req)
 }
 
-// TestQueue: requests wait for the one place, by priority and in fair shares of tenants; one that its client leaves, and
-// one too many, never come to the engine.
+// TestQueue: requests wait for the one place, by priority and in fair shares of tenants. One that is left,
+// and one too many, never come to the engine.
 func TestQueue(t *testing.T) {
 	o := newOne(t)
 	f := rigConfig{}.flags(t, []string{o.url})
@@ -167,8 +168,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueueKeepsOthersServed: requests of several models share the places of an engine that refuses more. Without a line
-// most of another model's requests fail.
+// TestQueueKeepsOthersServed: requests of several models share the places of an engine that refuses more. Without a
+// line most of another model's requests fail.
 func TestQueueKeepsOthersServed(t *testing.T) {
 	const places = 4
 	busy := make(chan bool, places)

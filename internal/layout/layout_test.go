@@ -78,7 +78,7 @@ var rules = []rule{
 	{"loadview/enginepage", []string{"internal/samples"}},
 	{"admission", []string{"internal/configerr"}},
 	{"share", []string{"internal/configerr"}},
-	{"debugui", []string{"kvindex", "loadview", "observe", "prompt"}},
+	{"debugui", []string{"admission", "kvindex", "loadview", "observe", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex", "internal/zmtp"}},
@@ -89,7 +89,8 @@ var rules = []rule{
 		"internal/tokencache",
 	}},
 	{"config/file", []string{"admission", "egress", "kvindex", "lmcache", "loadview", "strategy/*", "trie"}},
-	{"config", []string{"admission", "config/file", "egress", "kvindex", "lmcache", "loadview", "strategy/pipeline", "trie"}},
+	{"config", []string{"admission", "config/file", "egress", "kvindex", "lmcache", "loadview", "strategy/pipeline",
+		"trie"}},
 	{"internal/configerr", []string{"trie"}},
 	{"contentcoding", []string{"internal/configerr"}},
 	{"internal/reqbody", []string{"internal/configerr", "internal/jsonscan"}},
