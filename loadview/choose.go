@@ -97,7 +97,8 @@ func (v *View) choose(
 	}
 	m.sent++
 	f := &flight{pool: v.pool, member: m, epoch: m.epoch, seq: m.sent, answers: m.answers,
-		text: d.Prompt.Text, tokens: d.Prompt.Tokens, prefill: prefill(d), spared: panicking && m.standing&out != 0}
+		text: d.Prompt.Text, tokens: d.Prompt.Tokens, prefill: prefill(d), context: lengthOf(d),
+		spared: panicking && m.standing&out != 0}
 	f.limit = m.limitOf(partyOf(&d.Prompt))
 	limited := f.limit.until != 0
 	if limited {
@@ -111,6 +112,7 @@ func (v *View) choose(
 	m.inFlight.Store(n)
 	m.peak = max(m.peak, n)
 	m.prefill.Store(m.prefill.Load() + f.prefill)
+	m.peers.context += f.context
 	v.putLoad(m)
 	halfOpen := m.halfOpen()
 	if halfOpen {
@@ -144,6 +146,7 @@ type flight struct {
 	pool    *pool
 	member  *member
 	prefill int64    // its part of member.prefill
+	context int64    // and of member.peers.context
 	epoch   uint32   // member.epoch when it was sent
 	seq     uint64   // member.sent when it was sent
 	answers uint64   // member.answers when it was sent
@@ -192,7 +195,7 @@ func (f *flight) Done(o router.Outcome) {
 	p, m := f.pool, f.member
 	w, pause := p.judge(o)
 	var key uint64
-	lacks := w == neither && o.Lacks()
+	lacks := w == neither && lacking(o)
 	if lacks || w == failure && suspicious(o) || w == success && p.suspected.Load() {
 		key = p.suspects.key(f.text, f.tokens)
 	}
@@ -215,6 +218,7 @@ func (f *flight) Done(o router.Outcome) {
 	f.limit.live--
 	m.prefill.Store(m.prefill.Load() - f.prefill)
 	f.prefill = 0
+	m.peers.context -= f.context
 	p.putLoad(m)
 	if lacks && key != 0 {
 		p.lacked(f, key)

@@ -12,6 +12,7 @@ import (
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/loadview/enginepage"
+	"github.com/warmroute/router/share"
 )
 
 // The defaults of Config.
@@ -93,6 +94,10 @@ type Config struct {
 	Probe  Probe
 	Egress egress.Policy
 	TLS    *tls.Config
+	// Share is this gateway's part in a fleet of gateways: the requests that the others
+	// have in flight on a member count at once, in Load.Queued and Load.Prefill. nil:
+	// nothing is shared.
+	Share *share.Share
 	// Trace is called about changes.
 	Trace Trace
 }

@@ -74,6 +74,8 @@ type member struct {
 	stale    atomic.Int64          // when that stops to be known; 0: never
 	trouble  atomic.Pointer[error] // why the last scrape failed
 
+	peers elsewhere // the load that other gateways have there
+
 	// After a recovery, extra is added to queued, less and less until warm.
 	extra, since, warm atomic.Int64
 
@@ -116,9 +118,10 @@ const (
 	queueUnknown                    // queued is not a report
 )
 
-func newMember(id string) *member {
+func (p *pool) newMember(id string) *member {
 	m := &member{id: id}
 	m.set(queueUnknown, true)
+	m.peers.join(p.peers, id)
 	return m
 }
 
@@ -135,11 +138,12 @@ func (m *member) has(flag uint32) bool { return m.flags.Load()&flag != 0 }
 // loadNow returns the load of m, without the handicap. It may be called without
 // the lock.
 func (m *member) loadNow() router.Load {
+	queued, prefill := m.peers.add(m.queued.Load(), m.prefill.Load())
 	return router.Load{
 		Known:    true, // the requests that this process sent are always known
 		InFlight: toInt(m.inFlight.Load()),
-		Queued:   toInt(m.queued.Load()),
-		Prefill:  toInt(m.prefill.Load()),
+		Queued:   toInt(queued),
+		Prefill:  toInt(prefill),
 	}
 }
 
@@ -176,6 +180,7 @@ func (m *member) setSource(c *Member) {
 // putLoad brings the counters of m into the load that is offered.
 func (p *pool) putLoad(m *member) {
 	m.load = m.loadNow()
+	m.peers.publish(m)
 	if m.extra.Load() != 0 {
 		m.load.Queued += m.handicap(p.now())
 	}

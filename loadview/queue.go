@@ -17,6 +17,7 @@ func (v *View) SetQueued(id string, n int) error {
 	if m == nil {
 		return fmt.Errorf("%w: SetQueued of %q", ErrUnknown, id)
 	}
+	m.peers.reported(m.peers.inFlight())
 	v.putQueued(m, int64(n), 0)
 	return nil
 }
@@ -44,13 +45,14 @@ func (p *pool) spreadQueued() {
 	var sum, n, mean int64
 	for _, m := range p.members {
 		if !m.has(queueUnknown) {
-			sum += m.queued.Load()
+			sum += m.peers.beyond(m.queued.Load())
 			n++
 		}
 	}
 	mean = meanQueued(sum, n)
 	for _, m := range p.members {
 		if m.has(queueUnknown) {
+			m.peers.reported(0)
 			m.queued.Store(mean)
 		}
 		p.putLoad(m)

@@ -94,6 +94,7 @@ func (c *client) scrape(ctx context.Context, sources []*source) {
 	p.mu.Lock()
 	for _, s := range sources {
 		s.member.peak = s.member.inFlight.Load()
+		s.member.peers.peak = s.member.peers.inFlight()
 	}
 	p.mu.Unlock()
 
@@ -155,6 +156,7 @@ func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
 	m.history.failed = err != nil
 	if err == nil {
 		others := int64(st.Running) + int64(st.Waiting) - m.peak
+		m.peers.reported(m.peers.peak)
 		p.putQueued(m, max(others, 0), max(st.read+p.cfg.Load().Scrape.StaleAfter, time.Duration(1)))
 	}
 	old := m.trouble.Load()

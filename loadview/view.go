@@ -74,14 +74,14 @@ func (v *View) Share() *View { return v.pool.view() }
 
 // SetConfig replaces the View's Config, for all Views over its pool, from now on. It
 // takes over the health (CoolAfter to BreakerOpen), Scrape, Probe, Egress and TLS; Run
-// begins again with them. Now, Rand, Trace and Scrape.Dialects stay as New got them. A
+// begins again with them. Now, Rand, Share, Trace and Scrape.Dialects stay as New got them. A
 // cool-down under way keeps its end. A member with a URL that the new Egress denies
 // stays: its scrapes and probes fail. A Config that is not allowed is an error, as in
 // New, and nothing is changed.
 func (v *View) SetConfig(cfg Config) error {
 	old := v.cfg.Load()
 	cfg.Now, cfg.Rand, cfg.Trace = old.Now, old.Rand, old.Trace
-	cfg.Scrape.Dialects = old.Scrape.Dialects
+	cfg.Scrape.Dialects, cfg.Share = old.Scrape.Dialects, old.Share
 	cfg = cfg.WithDefaults()
 	if err := cfg.check(); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 		c := &given[i]
 		m := p.byID[c.ID]
 		if m == nil {
-			m = newMember(c.ID)
+			m = p.newMember(c.ID)
 			p.byID[c.ID] = m
 			p.members = append(p.members, m)
 			joined = append(joined, c)
@@ -220,6 +220,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 			m.gone = true
 			p.countFull(m.state, -1)
 			delete(p.byID, m.id)
+			m.peers.leave()
 			left = append(left, m)
 		}
 	}

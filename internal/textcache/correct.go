@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/sharing"
 	"github.com/warmroute/router/trie"
 )
 
@@ -53,6 +54,7 @@ type belief struct {
 	young  bool      // it was not computed there yet
 	target *evidence // that counts it as not computed; nil: none does any more
 	fresh  int       // bytes that it counts
+	chain  *sharing.Chain
 }
 
 // learned has what was learned about reports. The zero learned is empty.
@@ -174,6 +176,9 @@ func (c *Cache) correct(k *Key, id string, past belief, o *router.Outcome) {
 	reported := min(perToken*float64(max(o.CachedTokens, 0)), float64(k.Size()))
 	more := o.PromptTokens > 0 &&
 		float64(k.Size())*float64(o.CachedTokens)/float64(o.PromptTokens)-held >= least
+	if c.peers != nil && past.chain != nil {
+		c.correctPeers(k, id, &past, reported, least)
+	}
 	l := &c.learned
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,6 +251,11 @@ func (c *Cache) deny(id string, e *evidence, past belief, whole bool) {
 	l := &c.learned
 	l.nothing = max(l.nothing, 1)
 	defer c.recent.lose()
+	if c.peers != nil {
+		if at, ok := c.times.of(past.Last); ok {
+			c.peers.Deny(id, c.peers.Now()-at)
+		}
+	}
 	before := c.trie.Usage(id)
 	if before.Oldest > past.Last && !whole {
 		return // it was dropped since

@@ -27,6 +27,8 @@ func (c *Cache) Prepare(p *router.Prompt, t *Targets) {
 		// The mark first: a prompt sent during the match is then seen twice, not lost.
 		t.prepared.ids, t.prepared.mark = *ids, c.recent.mark()
 		t.Cached, t.prepared.shared = c.match(&t.prepared.key, *ids, t.Cached)
+	} else if c.peers != nil {
+		c.chainOf(&t.prepared.key)
 	}
 }
 

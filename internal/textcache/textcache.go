@@ -12,6 +12,7 @@ import (
 	"github.com/warmroute/router/internal/forgetlog"
 	"github.com/warmroute/router/internal/scopekey"
 	"github.com/warmroute/router/internal/sharers"
+	"github.com/warmroute/router/internal/sharing"
 	"github.com/warmroute/router/trie"
 )
 
@@ -28,6 +29,9 @@ type Cache struct {
 
 	offered atomic.Pointer[[]string] // the IDs that Prepare matches
 	recent  recent
+
+	peers *sharing.Node // the other gateways; nil: none
+	times times         // of inserts, with peers
 }
 
 // New returns a Cache over t.
@@ -62,6 +66,7 @@ func WithDefaults(shared *trie.Trie, maxNodes, maxBytes *int) {
 type Key struct {
 	scope, text string // scope as short as scopekey has it: it is hashed once a request
 	unit        router.Unit
+	chain       *sharing.Chain // of text, once it is known; with peers
 }
 
 // TokenSize is how many bytes of the trie a token is.
@@ -108,10 +113,11 @@ type Targets struct {
 	Warmed []int // prompts recorded for it, after LookWarmed
 
 	prepared  prepared
-	at, moved []int // scratch
-	warmed    bool  // Warmed is that of IDs
-	matched   bool  // shared is known
-	shared    int   // leading bytes of the prompt that many prompts share
+	at, moved []int           // scratch
+	warmed    bool            // Warmed is that of IDs
+	matched   bool            // shared is known
+	shared    int             // leading bytes of the prompt that many prompts share
+	elsewhere []sharing.Gauge // scratch
 }
 
 // Offer makes t that of targets, of which nothing is known yet.
@@ -134,6 +140,9 @@ func (c *Cache) Look(k *Key, targets []router.Target, t *Targets) {
 		t.Cached, t.shared = c.match(k, t.IDs, t.Cached)
 		t.matched = true
 	}
+	if t.prepared.is {
+		k.chain = t.prepared.key.chain
+	}
 	t.Release()
 	t.wholeTokens(k)
 }
@@ -151,6 +160,7 @@ func (t *Targets) wholeTokens(k *Key) {
 func (c *Cache) LookWarmed(t *Targets) {
 	if !t.warmed {
 		t.Warmed, t.warmed = c.trie.Warmed(t.IDs, t.Warmed), true
+		c.addRecorded(t)
 	}
 }
 
@@ -163,7 +173,11 @@ func (c *Cache) lookShared(k *Key, t *Targets) {
 }
 
 func (c *Cache) match(k *Key, ids []string, cached []int) ([]int, int) {
-	return c.trie.MatchShared(k.scope, k.text, ids, cached, sharers.Count{Prompts: many})
+	cached, shared := c.trie.MatchShared(k.scope, k.text, ids, cached, sharers.Count{Prompts: many})
+	if c.peers != nil {
+		shared = max(shared, c.peers.Match(c.chainOf(k), ids, cached, many))
+	}
+	return cached, shared
 }
 
 // Memo is the data that a Decision carries from Pick to Record. One goroutine
@@ -230,6 +244,7 @@ func (c *Cache) insert(k *Key, id string) belief {
 	c.makeRoom(id, k.Size())
 	past := c.learned.sent(c.trie.InsertPast(k.scope, k.text, id), id, k.Size())
 	c.recent.add(k, id)
+	c.publish(k, id, &past)
 	return past
 }
 
@@ -244,8 +259,10 @@ func (c *Cache) settle(k *Key, id string, takenBack, token bool, past *belief, o
 	case takenBack:
 		c.trie.Remove(k.scope, k.text, id)
 		c.recent.lose()
+		c.takeBack(id, past)
 	case o.Reply != "" && k.unit == router.Bytes && k.text != "":
 		c.trie.Extend(k.scope, k.text, o.Reply, id)
+		c.extend(k, id, past, o.Reply)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
@@ -44,6 +45,9 @@ type Config struct {
 	// Trie is the record, if it is to be shared; nil: a new one within MaxNodes
 	// and MaxBytes, which must be 0 otherwise.
 	Trie *trie.Trie
+	// Share is this gateway's part in a fleet of gateways: what the others sent counts,
+	// too. nil: nothing is shared.
+	Share *share.Share
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
 	Rand func() uint64
@@ -114,6 +118,7 @@ func New(c Config) (*Strategy, error) {
 		return nil, err
 	}
 	s := &Strategy{cfg: c, cache: textcache.New(c.Trie)}
+	s.cache.Join(c.Share)
 	s.scratch.New = func() any { return new(textcache.Targets) }
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
@@ -56,6 +57,9 @@ type Config struct {
 	// Trie is the record, if it is to be shared; nil: a new one within MaxNodes
 	// and MaxBytes, which must be 0 otherwise.
 	Trie *trie.Trie
+	// Share is this gateway's part in a fleet of gateways: what the others sent, and
+	// the context that they have in flight, count, too. nil: nothing is shared.
+	Share *share.Share
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
 	Rand func() uint64
@@ -94,6 +98,7 @@ func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err er
 	c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
 	bad.Add(err)
 	text = textcache.New(c.Trie)
+	text.Join(c.Share)
 	tokens, err = tokencache.New(tokencache.Config{
 		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
 	}, text)

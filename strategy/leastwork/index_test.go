@@ -14,7 +14,6 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/kvtest"
-	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/worthtest"
 	"github.com/warmroute/router/routertest"
@@ -439,7 +438,7 @@ func TestPickWithIndexAllocatesTheMemoAlone(t *testing.T) {
 				t.Fatal(d.Reason, err)
 			}
 		})
-		if n > 1 && !racetest.Enabled {
+		if n > 1 && !raceEnabled {
 			t.Errorf("Pick allocates %v times", n)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/sharing"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/strategy"
@@ -59,7 +60,8 @@ type Strategy struct {
 	cache    *textcache.Cache
 	tokens   *tokencache.Cache
 	contexts contexts
-	scratch  sync.Pool // of *scratch
+	peers    *sharing.Node // nil: none
+	scratch  sync.Pool     // of *scratch
 }
 
 var (
@@ -77,7 +79,7 @@ func New(c Config) (*Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Strategy{cfg: c, cache: text, tokens: tokens}
+	s := &Strategy{cfg: c, cache: text, tokens: tokens, peers: c.Share.Inside(sharing.Inside{})}
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
@@ -92,6 +94,8 @@ type scratch struct {
 	worth    []int
 	work     []float64   // of the Ready targets of known load, for each unit of Weight
 	inFlight []*inFlight // shared
+	peers    []sharing.Gauge
+	poured   []poured
 }
 
 // view is the result of one look at the targets.
@@ -117,6 +121,10 @@ func (s *Strategy) look(v *view, p *router.Prompt, targets []router.Target, r *s
 		Key: &v.key, Targets: &r.Targets, Held: v.held, Size: v.size, Exact: v.tokens,
 	}, targets, r.worth)
 	r.inFlight = s.contexts.find(r.IDs)
+	r.peers = r.peers[:0]
+	if s.peers != nil {
+		r.peers = s.peers.Elsewhere(r.IDs, r.peers)
+	}
 	var requests, tokens int64
 	for i := range targets {
 		if targets[i].State != router.Ready {
@@ -128,6 +136,10 @@ func (s *Strategy) look(v *view, p *router.Prompt, targets []router.Target, r *s
 		if f := r.inFlight[i]; f != nil {
 			requests += f.requests.Load()
 			tokens += f.tokens.Load()
+		}
+		if len(r.peers) > 0 {
+			requests += r.peers[i].InFlight
+			tokens += r.peers[i].Context
 		}
 	}
 	if requests > 0 && tokens > 0 {
@@ -200,8 +212,14 @@ func (s *Strategy) workOf(v *view, t *router.Target, i int) float64 {
 	if c := v.inFlight[i].cost(s.cfg.ContextWeight); c > 0 {
 		request = c
 	}
-	load := float64(max(t.Load.Prefill, 0)) + request*float64(max(t.Load.InFlight, 0)) +
-		v.request*float64(max(t.Load.Queued, 0))
+	queued, context := max(t.Load.Queued, 0), 0.0
+	if len(v.peers) > 0 { // of these the context is known
+		p := &v.peers[i]
+		queued = max(queued-int(p.InFlight), 0)
+		context = s.cfg.ContextWeight * float64(p.Context)
+	}
+	load := float64(max(t.Load.Prefill, 0)) + request*float64(max(t.Load.InFlight, 0)) + context +
+		v.request*float64(queued)
 	return load / strategy.Weight(t)
 }
 
@@ -301,6 +319,11 @@ func (s *Strategy) pick(p *router.Prompt, targets []router.Target, r *scratch) (
 // choose returns the index of the Ready target to take.
 func (s *Strategy) choose(v *view, p *router.Prompt, targets []router.Target) int {
 	tie := strategy.Tie{Seed: s.cfg.Rand()}
+	if s.peers != nil && v.level == 0 {
+		if i := s.spread(v, targets); i >= 0 {
+			return i
+		}
+	}
 	if v.level > 0 {
 		tie.Seed = leading(p, v.known(p))
 	}

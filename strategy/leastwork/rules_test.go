@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/internal/worthtest"
 	"github.com/warmroute/router/strategy/leastwork"
 )
@@ -262,7 +261,7 @@ func TestPickAllocatesTheMemoAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if n > 1 && !racetest.Enabled {
+	if n > 1 && !raceEnabled {
 		t.Errorf("Pick allocates %v times", n)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/strategy/lmcacheaware"
 )
 
@@ -43,7 +42,7 @@ func BenchmarkPick(b *testing.B) {
 }
 
 func TestPickDoesNotAllocate(t *testing.T) {
-	if racetest.Enabled {
+	if raceDetector {
 		t.Skip("under the race detector a sync.Pool forgets at random")
 	}
 	for _, n := range []int{1, 8, 512} {

@@ -31,6 +31,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
@@ -85,6 +86,9 @@ type Config struct {
 	// nil: a new one within MaxNodes and MaxBytes, which must be 0 otherwise.
 	// It must be nil if AffinityRequests is 0.
 	Trie *trie.Trie
+	// Share is this gateway's part in a fleet of gateways: what the others sent counts
+	// as affinity, too. nil: nothing is shared.
+	Share *share.Share
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
 	Rand func() uint64
@@ -172,6 +176,7 @@ func New(c Config) (*Strategy, error) {
 	s := &Strategy{cfg: c}
 	if c.Trie != nil {
 		s.cache = textcache.New(c.Trie)
+		s.cache.Join(c.Share)
 	}
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/strategy/pipeline"
 )
 
@@ -87,7 +86,7 @@ func BenchmarkRequest(b *testing.B) {
 }
 
 func TestPickAllocatesTheMemoAlone(t *testing.T) {
-	if racetest.Enabled {
+	if raceDetector {
 		t.Skip("under the race detector a sync.Pool forgets at random")
 	}
 	stages := pipeline.Config{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
+	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
@@ -68,6 +69,9 @@ type Config struct {
 	// Trie is the record of prompts, if it is shared or outlives a Strategy;
 	// nil: a new one within MaxNodes and MaxBytes, which must be 0 otherwise.
 	Trie *trie.Trie
+	// Share is this gateway's part in a fleet of gateways: what the others sent counts,
+	// too. nil: nothing is shared.
+	Share *share.Share
 
 	// Trace has hooks for events inside Pick; nil: none.
 	Trace *Trace

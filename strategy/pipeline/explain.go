@@ -59,7 +59,7 @@ func (s *Strategy) Details(ctx context.Context, p router.Prompt, targets []route
 	for n, i := range at {
 		d := Detail{Candidate: router.Candidate{
 			Target: o.Targets[i], Cached: o.Cached[i], Length: o.Length, Unit: o.Unit,
-			Score: share(r.sums[i], s.weights), Reason: s.reason(r, i),
+			Score: quotient(r.sums[i], s.weights), Reason: s.reason(r, i),
 		}}
 		if s.weights > 0 && s.pinned(r, i) {
 			d.Score = 1

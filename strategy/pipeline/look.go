@@ -198,7 +198,7 @@ func (s *Strategy) overloaded(r *scratch, i int) bool {
 func (r *scratch) means(weights float64) []float64 {
 	r.mean = resize(r.mean, len(r.sums))
 	for i, sum := range r.sums {
-		r.mean[i] = share(sum, weights)
+		r.mean[i] = quotient(sum, weights)
 	}
 	return r.mean
 }

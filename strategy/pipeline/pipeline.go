@@ -89,6 +89,7 @@ func New(c Config) (*Strategy, error) {
 		return nil, err
 	}
 	s := &Strategy{cfg: c, scorers: c.scorers(), cache: textcache.New(c.Trie)}
+	s.cache.Join(c.Share)
 	for _, w := range s.scorers {
 		s.weights += w.Weight
 	}
@@ -294,8 +295,8 @@ func (s *Strategy) Forget(id string) {
 	s.cfg.Sessions.forget(id)
 }
 
-// share returns sum as the weighted mean of scores, NaN if there are none.
-func share(sum, weights float64) float64 {
+// quotient returns sum as the weighted mean of scores, NaN if there are none.
+func quotient(sum, weights float64) float64 {
 	if weights == 0 {
 		return math.NaN()
 	}

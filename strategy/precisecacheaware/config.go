@@ -11,6 +11,7 @@ import (
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
@@ -73,6 +74,9 @@ type Config struct {
 	// within MaxNodes and MaxBytes, which must be 0 otherwise. A new one stays
 	// empty if nothing would read it: without an Index and FallbackText.
 	Trie *trie.Trie
+	// Share is this gateway's part in a fleet of gateways: what the others sent counts,
+	// too. nil: nothing is shared.
+	Share *share.Share
 	// Mismatch is called by Record for a request with another number of cached
 	// tokens, as the engine reported, than its events had predicted (d.Cached);
 	// nil: no call. It must not block and must not call the Strategy.
@@ -128,6 +132,7 @@ func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err er
 	c.Trie, err = textcache.Open(c.Trie, c.MaxNodes, c.MaxBytes)
 	bad.Add(err)
 	text = textcache.New(c.Trie)
+	text.Join(c.Share)
 	tokens, err = tokencache.New(tokencache.Config{
 		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
 	}, text)

@@ -30,7 +30,7 @@ func newFallback(c *Config) (fallback, error) {
 	case f.own:
 	case c.Fallback == FallbackText:
 		f.inserts = true
-		f.Strategy, err = cacheaware.New(cacheaware.Config{Trie: c.Trie, Rand: c.Rand})
+		f.Strategy, err = cacheaware.New(cacheaware.Config{Trie: c.Trie, Rand: c.Rand, Share: c.Share})
 	default:
 		f.Strategy, err = leastload.New(leastload.Config{Rand: c.Rand})
 	}

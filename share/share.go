@@ -1,0 +1,88 @@
+package share
+
+import (
+	"context"
+	"time"
+
+	"github.com/warmroute/router/internal/sharing"
+)
+
+// Share is this gateway's part in the fleet's view. One Share is handed to the fleet ([loadview.Config.Share]) and to
+// the strategies. Its methods are safe for concurrent use, but for Poll.
+//
+// [loadview.Config.Share]: https://pkg.go.dev/github.com/warmroute/router/loadview#Config
+type Share struct {
+	cfg  Config
+	node *sharing.Node
+}
+
+// New returns a Share that knows nothing yet and sends nothing: see Run. The error is a *router.ConfigError for each
+// field that is not allowed, joined.
+func New(c Config) (*Share, error) {
+	c = c.WithDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	key, err := sharing.NewKey(c.Secret, c.Subject)
+	if err != nil {
+		return nil, err
+	}
+	return &Share{cfg: c, node: sharing.New(sharing.Config{
+		Bus: c.Bus, Key: key, Subject: c.Subject, Name: c.Name, ID: drawID(), MaxMarks: c.MaxMarks,
+		Interval: c.Interval, Hello: hello, Silence: silence, MaxLag: c.MaxLag, LagFor: lagFor,
+		Cache: !c.NoCache, Load: !c.NoLoad, Now: c.Now, Spawn: func(f func()) { go f() },
+		Hooks: sharing.Hooks{LoadChanged: c.Trace.LoadChanged, Ignored: c.Trace.Ignored},
+	})}, nil
+}
+
+const (
+	hello   = 250 * time.Millisecond // a gateway with nothing to say says so this often
+	silence = time.Second
+	lagFor  = time.Second
+)
+
+// Inside returns the part that the packages of this module use. A nil Share has none.
+func (s *Share) Inside(sharing.Inside) *sharing.Node {
+	if s == nil {
+		return nil
+	}
+	return s.node
+}
+
+// Run hears the other gateways and publishes what this one does, until ctx is done. It then says that this gateway is
+// gone. The error is that of the Bus if it refuses to subscribe; a Bus that is not connected is none.
+func (s *Share) Run(ctx context.Context) error {
+	stop, err := s.Open()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-s.node.Wake():
+		}
+		timer.Reset(s.Poll())
+	}
+}
+
+// Open is Run for callers with a loop of their own, who call Poll: it begins to hear the others, until stop is called.
+// stop says that this gateway is gone.
+func (s *Share) Open() (stop func(), err error) {
+	leave, err := s.node.Open()
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		s.node.Bye()
+		leave()
+	}, nil
+}
+
+// Poll does what Run does at one moment, and returns how long after it, at most, it is to be called again. It is to be
+// called after each event, too. It does not wait. One goroutine at a time may call it.
+func (s *Share) Poll() (next time.Duration) { return s.node.Poll() }

@@ -1,0 +1,5 @@
+//go:build race
+
+package cacheaware_test
+
+const raceDetector = true

@@ -1,0 +1,5 @@
+//go:build race
+
+package leastwork_test
+
+const raceEnabled = true // a sync.Pool drops at random then

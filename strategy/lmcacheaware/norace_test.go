@@ -1,0 +1,5 @@
+//go:build !race
+
+package lmcacheaware_test
+
+const raceDetector = false

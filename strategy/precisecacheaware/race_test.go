@@ -1,0 +1,5 @@
+//go:build race
+
+package precisecacheaware_test
+
+const raceDetector = true
