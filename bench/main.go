@@ -42,8 +42,9 @@ type options struct {
 	workloads, rates, policies, seeds, gateways, speeds, events string
 	calibration, data, json, html, profile, from, against, svg  string
 	replicas, blocks                                            int
-	scrape, lag                                                 time.Duration
-	drop                                                        float64
+	scrape, lag, share                                          time.Duration
+	drop, shareLoss                                             float64
+	shareOnly                                                   string
 	tokens, list, noReplay, exact                               bool
 }
 
@@ -63,6 +64,9 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.events, "events", "", "changes of replicas: `\"die 0 100s 60s tell; slow 1 50s 0.5; join 200s\"`")
 	f.DurationVar(&o.scrape, "scrape", 5*time.Second, "how often gateways learn the engines' queues; 0: never")
 	f.DurationVar(&o.lag, "kv-lag", eventLag, "how late engines' KV events are, for policies that read them")
+	f.DurationVar(&o.share, "share", -1, "gateways share, with this `lag`; less than 0: not")
+	f.Float64Var(&o.shareLoss, "share-loss", 0, "share of the frames for that which are lost")
+	f.StringVar(&o.shareOnly, "share-only", "", "share one `half` alone: cache or load")
 	f.Float64Var(&o.drop, "kv-drop", 0, "share of these that are lost")
 	f.BoolVar(&o.noReplay, "kv-noreplay", false, "lost messages are not replayed")
 	f.BoolVar(&o.exact, "precise", false, "exact numbers against approximate ones: workloads, rates and caches of its own")

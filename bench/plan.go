@@ -32,12 +32,27 @@ type plan struct {
 	cal      sim.Calibration
 	speeds   []float64
 	events   []sim.Event
+	sharing  sim.Sharing
 
 	notes map[cellKey]string // results of run that no sim.Cell has
 }
 
 func (o *options) kvEvents() sim.KVEvents {
 	return sim.KVEvents{Lag: o.lag, Drop: o.drop, NoReplay: o.noReplay}
+}
+
+func (o *options) sharing() (sim.Sharing, error) {
+	s := sim.Sharing{On: o.share >= 0, Lag: max(o.share, 0), Loss: o.shareLoss}
+	switch o.shareOnly {
+	case "":
+	case "cache":
+		s.NoLoad = true
+	case "load":
+		s.NoCache = true
+	default:
+		return s, fmt.Errorf("-share-only: %q is neither cache nor load", o.shareOnly)
+	}
+	return s, nil
 }
 
 // cellKey identifies a cell.
@@ -67,6 +82,9 @@ func (o *options) plan(log io.Writer) (*plan, error) {
 	if o.blocks > 0 {
 		p.cal.Blocks = o.blocks
 		p.cal.About += fmt.Sprintf("; %d blocks", o.blocks)
+	}
+	if p.sharing, err = o.sharing(); err != nil {
+		return nil, err
 	}
 	if p.rates, err = numbers("rate", o.rates); err != nil {
 		return nil, err
@@ -193,7 +211,7 @@ func (p *plan) run(ctx context.Context, log io.Writer) (*sim.Study, error) {
 						j := job{group: g, cell: cells + k, run: n, cfg: sim.Config{
 							Rate: rate, Policy: q, Seed: seed, Replicas: replicas, Calibration: p.cal, Speeds: p.speeds,
 							Gateways: gateways, Scrape: p.options.scrape, KV: p.options.kvEvents(), Events: p.events,
-							Tokens: p.options.tokens, Requests: true,
+							Tokens: p.options.tokens, Requests: true, Share: p.sharing,
 						}}
 						jobs = append(jobs, j)
 						if dies {

@@ -24,32 +24,37 @@ func policies() []sim.Policy {
 		{Name: leastwork.Name,
 			About: "least Prefill + 5 * uncached + 0.2 * context of the requests in flight and queued, in tokens, for each " +
 				"unit of weight",
-			New: func(e sim.Env) (router.Strategy, error) { return leastwork.New(leastwork.Config{Rand: e.Rand}) }},
+			New: func(e sim.Env) (router.Strategy, error) {
+				return leastwork.New(leastwork.Config{Rand: e.Rand, Share: e.Share})
+			}},
 		{Name: leastwork.Name + "_agree",
 			About: "least_work with Agree 0.25: gateways that share nothing send a cold prompt to the same target, if that " +
 				"costs at most a quarter more",
 			New: func(e sim.Env) (router.Strategy, error) {
-				return leastwork.New(leastwork.Config{Rand: e.Rand, Agree: 0.25})
+				return leastwork.New(leastwork.Config{Rand: e.Rand, Share: e.Share, Agree: 0.25})
 			}},
 		{Name: leastwork.Name + "_index", About: "least_work, by the engines' own KV events", Exact: true,
 			New: func(e sim.Env) (router.Strategy, error) {
-				return leastwork.New(leastwork.Config{Rand: e.Rand, Now: e.Now, Index: e.Index, BlockSize: e.Calibration.BlockSize})
+				return leastwork.New(leastwork.Config{Rand: e.Rand, Share: e.Share, Now: e.Now, Index: e.Index,
+					BlockSize: e.Calibration.BlockSize})
 			}},
 		{Name: precisecacheaware.Name,
 			About: "greatest resident share of the prompt, by the engines' own KV events, less half of the tokens that wait " +
 				"for prefill beyond the least, over the length, and (load - least) / max(8, least)", Exact: true,
 			New: func(e sim.Env) (router.Strategy, error) {
-				return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Now: e.Now, Index: e.Index,
+				return precisecacheaware.New(precisecacheaware.Config{Rand: e.Rand, Share: e.Share, Now: e.Now, Index: e.Index,
 					BlockSize: e.Calibration.BlockSize})
 			}},
 		{Name: cacheaware.Name,
 			About: "who has been sent most of the prompt, from half of it on, unless overloaded (load > least + 2 and > 1.5 * " +
 				"least); else least load",
-			New: func(e sim.Env) (router.Strategy, error) { return cacheaware.New(cacheaware.Config{Rand: e.Rand}) }},
+			New: func(e sim.Env) (router.Strategy, error) {
+				return cacheaware.New(cacheaware.Config{Rand: e.Rand, Share: e.Share})
+			}},
 		{Name: pipeline.Name,
 			About: "greatest sum of weight share, 2 * 4 / (4 + load beyond the least) and cached share; sessions stay",
 			New: func(e sim.Env) (router.Strategy, error) {
-				return pipeline.New(pipeline.Config{Rand: e.Rand, Now: e.Now})
+				return pipeline.New(pipeline.Config{Rand: e.Rand, Share: e.Share, Now: e.Now})
 			}},
 		{Name: leastload.Name, About: "fewest requests in flight and queued", NoText: true,
 			New: func(e sim.Env) (router.Strategy, error) { return leastload.New(leastload.Config{Rand: e.Rand}) }},

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	router "github.com/warmroute/router"
-	"github.com/warmroute/router/internal/racetest"
 )
 
 // TestStorm: while everything around it changes, what a target holds throughout
@@ -190,7 +189,7 @@ func TestMatchDuringReset(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	if racetest.Enabled {
+	if raced {
 		t.Skip("the race detector allocates")
 	}
 	f := newFleet(60_000)

@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/warmroute/router/internal/racetest"
 )
 
 // bodyWork reads a body as one of a and returns the bytes that were read for it, those twice that were looked at twice.
@@ -108,7 +106,7 @@ func FuzzWork(f *testing.F) {
 // TestMemory: what is allocated to read a body is a small multiple of it, whatever is in it. The factors are those that
 // the documentation of Parser gives.
 func TestMemory(t *testing.T) {
-	if racetest.Enabled {
+	if raceEnabled {
 		t.Skip("the race detector changes what is allocated")
 	}
 	const size = 8 << 20

@@ -7,6 +7,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/bench/trace"
 	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/share"
 )
 
 // Policy is a strategy by its name, and how a new one is made.
@@ -34,6 +35,9 @@ type Env struct {
 	// strategies do not use it.
 	Calibration Calibration
 	Replicas    int
+	// Share is this gateway's part in the fleet of gateways, nil unless Config.Share is
+	// on.
+	Share *share.Share
 	// Index is this gateway's index of the engines' caches, from their own events;
 	// nil unless the Policy is Exact.
 	Index *kvindex.Index
@@ -53,9 +57,11 @@ type Config struct {
 	// Speeds of the replicas, 0.01 to 100; missing ones are 1. The gateways are not
 	// notified: a strategy has to notice.
 	Speeds []float64
-	// Gateways share nothing; each request comes to one of them at random. 0 means
-	// 1.
+	// Gateways share nothing, except by Share; each request comes to one of them at
+	// random. 0 means 1.
 	Gateways int
+	// Share is what the gateways share.
+	Share Sharing
 	// Scrape is how often each gateway learns the queue depth of each engine; it
 	// stays as it was in between. 0 means never.
 	Scrape time.Duration
@@ -128,6 +134,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Scrape < 0 || c.Scrape > 0 && c.Scrape < time.Millisecond {
 		return fmt.Errorf("sim: Scrape: %v is less than a millisecond", c.Scrape)
+	}
+	if c.Share.Lag < 0 || c.Share.Lag > time.Hour || !(c.Share.Loss >= 0 && c.Share.Loss < 1) {
+		return fmt.Errorf("sim: Share: a Lag of %v or a Loss of %v is out of range", c.Share.Lag, c.Share.Loss)
 	}
 	if c.KV.Lag < 0 || c.KV.Lag > time.Hour || !(c.KV.Drop >= 0 && c.KV.Drop < 1) {
 		return fmt.Errorf("sim: KV: a Lag of %v or a Drop of %v is out of range", c.KV.Lag, c.KV.Drop)

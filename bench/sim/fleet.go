@@ -12,6 +12,7 @@ import (
 	"github.com/warmroute/router/bench/trace"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/share"
 )
 
 // Run simulates one run to its end.
@@ -41,6 +42,11 @@ type fleet struct {
 	gates    []*gate
 	streams  []stream // of the engines' KV events
 	drops    *rand.Rand
+	losses   *rand.Rand
+	mail     map[uint32][]byte // frames under way
+	mails    uint32
+	services map[string]func([]byte) []byte
+	touched  []int // gates that have something to publish
 	reqs     []request
 	hashes   [][]uint64
 	after    [][]int32 // followers of each request
@@ -55,8 +61,12 @@ type fleet struct {
 	res Result
 }
 
-// gate is one gateway: it shares nothing with the others.
+// gate is one gateway.
 type gate struct {
+	share    *share.Share // nil: it shares nothing with the others
+	receive  func([]byte)
+	polled   instant // when Poll is to be called; 0: not
+	touched  bool
 	view     *loadview.View
 	router   *router.Router
 	listener listener
@@ -87,6 +97,8 @@ const (
 	evSample
 	evHear
 	evReplay
+	evFrame
+	evPoll
 	evArrive
 	evRetry
 	evStep
@@ -143,6 +155,8 @@ func newFleet(cfg *Config) (*fleet, error) {
 		left:   len(w.Requests),
 		rand:   rand.New(rand.NewPCG(cfg.Seed, 1)),
 		drops:  dropSource(cfg.Seed),
+		losses: rand.New(rand.NewPCG(cfg.Seed, 4)),
+		mail:   map[uint32][]byte{}, services: map[string]func([]byte) []byte{},
 		pooled: newTier(cfg.Calibration.Blocks * cfg.Replicas),
 		seen:   make(map[uint64]struct{}, len(w.Requests)*8),
 	}
@@ -173,6 +187,15 @@ func newFleet(cfg *Config) (*fleet, error) {
 			f.post(event{at: first, kind: evScrape, index: int32(g)})
 		}
 	}
+	for g, gt := range f.gates {
+		if gt.share != nil {
+			if _, err := gt.share.Open(); err != nil {
+				return nil, err
+			}
+			f.touch(g)
+		}
+	}
+	f.poll()
 	f.timeline.init(f.span)
 	f.post(event{at: f.timeline.step, kind: evSample})
 	return f, nil
@@ -202,14 +225,19 @@ func (f *fleet) addGate(g int) error {
 			return err
 		}
 	}
+	if err := f.join(gt, g); err != nil {
+		return err
+	}
 	s, err := f.cfg.Policy.New(Env{
-		Rand: source.Uint64, Now: f.clock, Calibration: f.cfg.Calibration, Replicas: f.cfg.Replicas, Index: gt.listener.index,
+		Share: gt.share,
+		Rand:  source.Uint64, Now: f.clock, Calibration: f.cfg.Calibration, Replicas: f.cfg.Replicas,
+		Index: gt.listener.index,
 	})
 	if err != nil {
 		return fmt.Errorf("sim: %s: %w", f.cfg.Policy.Name, err)
 	}
 	jitter := rand.New(rand.NewPCG(f.cfg.Seed, uint64(g)+2000))
-	v, err := loadview.New(loadview.Config{Now: f.clock, Rand: jitter.Uint64})
+	v, err := loadview.New(loadview.Config{Now: f.clock, Rand: jitter.Uint64, Share: gt.share})
 	if err != nil {
 		return err
 	}
@@ -268,11 +296,18 @@ func (f *fleet) run(ctx context.Context) error {
 			f.hear(i%len(f.gates), i/len(f.gates), int(e.epoch))
 		case evReplay:
 			f.replay(i%len(f.gates), i/len(f.gates), int(e.epoch))
+		case evFrame:
+			f.deliver(i, e.epoch)
+		case evPoll:
+			if g := f.gates[i]; g.polled == f.now {
+				f.touch(i)
+			}
 		case evFleet:
 			f.happen(i)
 		case evBack:
 			f.back(i)
 		}
+		f.poll()
 		if f.cfg.verify != nil {
 			for _, en := range f.engines {
 				f.cfg.verify(en)

@@ -38,6 +38,7 @@ func (f *fleet) send(i int) {
 	if r.attempts > 1 {
 		f.res.Retries++
 	}
+	f.touch(int(r.gate))
 	k := l.Decision().Target.Ref.(int)
 	r.lease, r.replica = l, int32(k)
 	g.inFlight[k]++
@@ -101,6 +102,7 @@ func (f *fleet) firstToken(s *seq) {
 	}
 	f.believed(r, s)
 	r.lease.FirstToken()
+	f.touch(int(r.gate))
 	p := &f.res.PerReplica[r.replica]
 	p.PromptTokens += int64(s.prompt)
 	p.CachedTokens += int64(s.cached)
@@ -135,6 +137,7 @@ func (f *fleet) finished(s *seq) {
 	}
 	f.gates[r.gate].inFlight[r.replica]--
 	r.lease.Done(o)
+	f.touch(int(r.gate))
 	f.res.Finished++
 	f.res.OutputTokens += int64(s.made)
 	f.end(i)
@@ -145,6 +148,7 @@ func (f *fleet) failed(i int, err error) {
 	r := &f.reqs[i]
 	f.gates[r.gate].inFlight[r.replica]--
 	r.lease.Done(router.Outcome{Stage: router.Failed, Err: err})
+	f.touch(int(r.gate))
 	switch {
 	case r.first != 0:
 		f.res.Broken++

@@ -59,6 +59,11 @@ type Result struct {
 	Messages int `json:"messages,omitempty"`
 	Gaps     int `json:"gaps,omitempty"`
 
+	// Frames is how many the gateways published for each other, with FrameBytes in
+	// total.
+	Frames     int   `json:"frames,omitempty"`
+	FrameBytes int64 `json:"frame_bytes,omitempty"`
+
 	PerReplica []Replica `json:"per_replica"`
 	// MaxMean is the greatest number of requests of a replica over the mean,
 	// MaxMeanTokens the same of computed prompt tokens.

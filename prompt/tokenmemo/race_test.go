@@ -1,0 +1,5 @@
+//go:build race
+
+package tokenmemo
+
+const raceEnabled = true
