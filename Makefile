@@ -14,7 +14,8 @@ LIBZMQ    = ./kvindex/zmqsub ./config ./examples/gateway
 SYSTEMS   = linux/386 linux/arm linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 # The older of the two supported releases of Go.
 OLDER     = go1.25.14
-JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
+# One more than there are processors: the soak mostly waits.
+JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
   bench peers live soak tools deps licenses release
@@ -82,12 +83,12 @@ systems:
 	  test $$m != examples/caddy || case $$p in darwin/arm64|windows/amd64) ;; *) continue ;; esac; \
 	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) -C $$m vet ./... || { echo "$$m does not compile for $$p"; exit 1; }; done; \
 	  echo "$$p compiles"; done
-	@tools/step.sh "unit tests with 32 bits" env CGO_ENABLED=0 GOARCH=386 $(GO) test -timeout 15m $$($(GO) list ./... | grep -v -e /docs$$ -e /internal/layout$$)
+	@tools/step.sh "unit tests with 32 bits" env CGO_ENABLED=0 GOARCH=386 $(GO) test -short -timeout 15m $$($(GO) list ./... | grep -v -e /docs$$ -e /internal/layout$$)
 
 # The older of the two supported releases of Go. Caddy needs the newer one, and tools is for this tree alone.
 older:
 	@set -e; for m in . $(filter-out tools examples/caddy,$(NESTED)); do GOTOOLCHAIN=$(OLDER) CGO_ENABLED=0 $(GO) -C $$m vet ./...; done
-	@tools/step.sh "unit tests with $(OLDER)" env GOTOOLCHAIN=$(OLDER) CGO_ENABLED=0 $(GO) test -timeout 15m ./...
+	@tools/step.sh "unit tests with $(OLDER)" env GOTOOLCHAIN=$(OLDER) CGO_ENABLED=0 $(GO) test -short -timeout 15m ./...
 
 tools-test:
 	@tools/step.sh "tests of tools" $(GO) -C tools test $$($(GO) -C tools list ./... | grep -v /release$$)

@@ -42,6 +42,7 @@ func TestFailover(t *testing.T) {
 			says(router.Outcome{}, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}), again, true},
 		"an error as a reply":        {says(router.Outcome{Status: 200}, errRefused), again, true},
 		"status 404 of the target's": {says(router.Outcome{Status: 404, Lacking: true}, nil), again, true},
+		"status 302 of the target's": {says(router.Outcome{Status: 302, Lacking: true}, nil), again, true},
 		"status 400 of the target's": {says(router.Outcome{Status: 400, Lacking: true}, nil), once, false},
 		"no status":                  {says(router.Outcome{Status: 7}, nil), once, true},
 		"no status, and an error":    {says(router.Outcome{Status: 7}, errRefused), again, true},

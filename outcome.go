@@ -70,9 +70,10 @@ type Outcome struct {
 	// and another target may be tried, but a Fleet blames no target. It has no meaning once
 	// a token was seen.
 	NotSent bool
-	// Lacking says that a Status of 401, 403 or 404 speaks of the target, not of the
+	// Lacking says that a Status of 3xx, 401, 403 or 404 speaks of the target, not of the
 	// request: the target lacks a model, an adapter or a permission that another
-	// target may have. Such a request is tried on one other target, once.
+	// target may have, or sends its clients elsewhere, as to a login. Such a request is
+	// tried on one other target, once.
 	Lacking bool
 }
 
@@ -106,7 +107,7 @@ func (o Outcome) SawToken() bool {
 //   - The lease's context is done: Canceled; Failed if its cause is
 //     ErrAttemptTimeout. Settled knows of no context: here Err stands for it if it
 //     is context.Canceled.
-//   - Another Err, a Status of 400 or more, or one that is no HTTP status: Failed.
+//   - Another Err, a Status of 400 or more, a 3xx that is Lacking, or a Status that is no HTTP status: Failed.
 //   - Else: Finished.
 func (o Outcome) Settled() Outcome {
 	if errors.Is(o.Err, context.Canceled) {
@@ -132,7 +133,7 @@ func (o Outcome) settled(ended error) Outcome {
 		}
 	case ended != nil:
 		o.Stage = Canceled
-	case o.Err != nil || o.Status >= 400 || o.Status != 0 && !o.hasStatus():
+	case o.Err != nil || o.Status >= 400 || o.Status != 0 && !o.hasStatus() || o.Lacking && lackingStatus(o.Status):
 		o.Stage = Failed
 	default:
 		o.Stage = Finished
@@ -149,7 +150,7 @@ func (o Outcome) hasStatus() bool { return o.Status >= 100 && o.Status <= 599 }
 //
 //   - with no Status, 408, 429 or 5xx,
 //   - with a Status below 400 and an Err: a reply that was an error after all,
-//   - with a 401, 403 or 404 that is Lacking,
+//   - with a 3xx, 401, 403 or 404 that is Lacking,
 //
 // and false for a time-out after the request was sent, which the target may still
 // be computing: an Err that is a time-out, with no status of 400 or more, unless
@@ -167,10 +168,10 @@ func (o Outcome) Retryable() bool {
 		return true
 	case o.Status < 400 && o.timedOut():
 		return false
-	case o.Status < 400:
-		return o.Status == 0 || o.Err != nil
+	case o.Status < 400 && (o.Status == 0 || o.Err != nil):
+		return true
 	}
-	return o.refused() || o.lacks()
+	return o.refused() || o.Lacks()
 }
 
 // Blames reports whether o speaks against the target: it Failed, with no Status,
@@ -197,9 +198,16 @@ func (o Outcome) refused() bool {
 	return o.Status == 408 || o.Status == 429 || o.Status >= 500 && o.Status <= 599
 }
 
-// lacks reports whether o, which is final, is Lacking with a status that may be.
-func (o Outcome) lacks() bool {
-	return o.Stage == Failed && o.Lacking && (o.Status == 401 || o.Status == 403 || o.Status == 404)
+// Lacks reports whether o Failed, is Lacking, and has a Status that may be so. A Stage
+// that is not final is derived, as Settled does.
+func (o Outcome) Lacks() bool {
+	o = o.Settled()
+	return o.Stage == Failed && o.Lacking && !o.NotSent && lackingStatus(o.Status)
+}
+
+// lackingStatus reports whether a status may speak of the target: an engine redirects nobody.
+func lackingStatus(status int) bool {
+	return status >= 300 && status <= 399 || status == 401 || status == 403 || status == 404
 }
 
 // timedOut reports whether Err is a time-out of a request that may have been sent.

@@ -65,11 +65,11 @@ func (l *Lease) retryable(o Outcome) bool {
 	if f := l.router.opts.Retryable; f != nil {
 		return o.Stage == Failed && f(o)
 	}
-	if l.decision.Reason == ReasonState && (o.Status == 429 || o.Status == 503 || o.Status == 529 || o.lacks()) {
+	if l.decision.Reason == ReasonState && (o.Status == 429 || o.Status == 503 || o.Status == 529 || o.Lacks()) {
 		// It is full and has the state still, or says that it has it no more: any other would say so whatever is true.
 		return false
 	}
-	return o.Retryable() && !(o.lacks() && l.attempt.lacked)
+	return o.Retryable() && !(o.Lacks() && l.attempt.lacked)
 }
 
 // again leases another target after l ended with o.
@@ -78,7 +78,7 @@ func (l *Lease) again(ctx context.Context, o Outcome) (*Lease, error) {
 	next := l.attempt
 	next.n++
 	next.assigned = false // the strategy chooses now
-	next.lacked = next.lacked || o.lacks()
+	next.lacked = next.lacked || o.Lacks()
 	// Never in place: two may go on from one lease.
 	next.exclude = append(slices.Clip(next.exclude), l.decision.Target.ID)
 	wait, asked := r.pause(ctx, l.decision.Prompt, l.attempt.n, o, next.exclude)

@@ -143,7 +143,7 @@ func (c *Config) check() error {
 // Queue is a router.Queue. Make one with New. Its methods are safe for concurrent use.
 // A goroutine runs for each model with requests that wait, and ends with the last.
 type Queue struct {
-	cfg     Config
+	cfg     atomic.Pointer[Config]
 	waiting atomic.Int64 // requests; changed with mu
 
 	mu    sync.Mutex
@@ -168,11 +168,23 @@ type Stats struct {
 // New returns an empty Queue. The error joins a *router.ConfigError for each field that
 // is out of its range.
 func New(cfg Config) (*Queue, error) {
-	if err := cfg.check(); err != nil {
+	q := &Queue{lines: map[string]*line{}, stats: Stats{Left: map[string]uint64{}}}
+	if err := q.SetConfig(cfg); err != nil {
 		return nil, err
 	}
+	return q, nil
+}
+
+// SetConfig replaces the settings. Requests that wait keep their class, and the time for
+// which they wait at the most. If there is an error, as New returns it, nothing has changed.
+func (q *Queue) SetConfig(cfg Config) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
 	cfg = cfg.WithDefaults()
-	return &Queue{cfg: cfg, lines: map[string]*line{}, stats: Stats{Left: map[string]uint64{}}}, nil
+	q.cfg.Store(&cfg)
+	q.Freed() // there may be more places than before
+	return nil
 }
 
 // Stats returns the numbers of now.
@@ -191,12 +203,13 @@ func (q *Queue) Stats() Stats {
 // Places is router.Queue's: a Ready target is Full if Config.Requests or Config.Prefill
 // is reached there. A target without requests always has a place.
 func (q *Queue) Places(targets []router.Target) []router.Target {
-	if q.cfg.Requests == 0 && q.cfg.Prefill == 0 {
+	cfg := q.cfg.Load()
+	if cfg.Requests == 0 && cfg.Prefill == 0 {
 		return targets
 	}
 	copied := false
 	for i := range targets {
-		if t := &targets[i]; t.State != router.Ready || !q.full(t) {
+		if t := &targets[i]; t.State != router.Ready || !cfg.full(t) {
 			continue
 		}
 		if !copied {
@@ -208,13 +221,13 @@ func (q *Queue) Places(targets []router.Target) []router.Target {
 	return targets
 }
 
-func (q *Queue) full(t *router.Target) bool {
+func (c *Config) full(t *router.Target) bool {
 	n, weight := t.Load.InFlight, 1.0
 	if t.Weight > 0 {
 		weight = t.Weight
 	}
-	return n > 0 && (q.cfg.Requests > 0 && float64(n) >= weight*float64(q.cfg.Requests) ||
-		q.cfg.Prefill > 0 && float64(t.Load.Prefill) >= weight*float64(q.cfg.Prefill))
+	return n > 0 && (c.Requests > 0 && float64(n) >= weight*float64(c.Requests) ||
+		c.Prefill > 0 && float64(t.Load.Prefill) >= weight*float64(c.Prefill))
 }
 
 // Busy is router.Queue's.
@@ -245,7 +258,7 @@ func (q *Queue) Wait(ctx context.Context, r *router.Waiting) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	class := q.cfg.Class(ctx, r.Prompt)
+	class := q.cfg.Load().Class(ctx, r.Prompt)
 	class.Tenant = class.Tenant[:min(len(class.Tenant), maxName)]
 	class.Priority = max(min(class.Priority, maxPriority), -maxPriority)
 	if w := &class.Weight; !(*w > 0) {
@@ -258,11 +271,11 @@ func (q *Queue) Wait(ctx context.Context, r *router.Waiting) error {
 	if w.Since.IsZero() || w.Since.After(w.begun) {
 		w.Since = w.begun
 	}
-	if f := q.cfg.Trace.Entered; f != nil {
+	if f := q.cfg.Load().Trace.Entered; f != nil {
 		f(ctx, r.Prompt, class)
 	}
 	q.enter(w)
-	timer := time.NewTimer(q.cfg.MaxWait)
+	timer := time.NewTimer(q.cfg.Load().MaxWait)
 	defer timer.Stop()
 	select {
 	case <-w.done:
@@ -271,7 +284,7 @@ func (q *Queue) Wait(ctx context.Context, r *router.Waiting) error {
 	case <-ctx.Done():
 		q.giveUp(w, Canceled)
 	}
-	if f := q.cfg.Trace.Left; f != nil {
+	if f := q.cfg.Load().Trace.Left; f != nil {
 		f(ctx, r.Prompt, class, w.waited, w.cause)
 	}
 	switch {
@@ -312,9 +325,9 @@ func (q *Queue) enter(w *waiter) {
 	n.add(w)
 	q.bytes += w.bytes
 	q.waiting.Add(1)
-	for q.waiting.Load() > int64(q.cfg.MaxWaiting) || q.bytes > q.cfg.MaxBytes {
+	for q.waiting.Load() > int64(q.cfg.Load().MaxWaiting) || q.bytes > q.cfg.Load().MaxBytes {
 		cause := TooMany
-		if q.bytes > q.cfg.MaxBytes {
+		if q.bytes > q.cfg.Load().MaxBytes {
 			cause = TooLarge
 		}
 		v := q.victim(w, cause)
@@ -386,7 +399,7 @@ func (q *Queue) end(w *waiter, cause string) {
 // count as a token.
 func (q *Queue) cost(d router.Decision) float64 {
 	length, cached := float64(max(d.Length, 0)), float64(max(min(d.Cached, d.Length), 0))
-	c := length - cached + cached*max(q.cfg.CachedPrice, 0)
+	c := length - cached + cached*max(q.cfg.Load().CachedPrice, 0)
 	if d.Unit == router.Bytes {
 		c /= 4
 	}

@@ -140,7 +140,7 @@ func (n *line) serve() (again router.Again, empty bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n.round++
-	for failed := 0; failed < q.cfg.Lookahead; {
+	for failed := 0; failed < q.cfg.Load().Lookahead; {
 		var w *waiter
 		if failed == 0 {
 			w = n.next()
@@ -233,11 +233,11 @@ func (n *line) next() *waiter {
 		return nil
 	}
 	top := n.top()
-	aging := n.queue.cfg.Aging
+	aging := n.queue.cfg.Load().Aging
 	if w := n.oldest(n.bands[top+1:], aging); w != nil && aging >= 0 && !n.aged {
 		return w
 	}
-	return n.of(n.bands[top].turn(float64(n.queue.cfg.Quantum)))
+	return n.of(n.bands[top].turn(float64(n.queue.cfg.Load().Quantum)))
 }
 
 // top returns the index of the highest priority with requests. There are some.
@@ -282,7 +282,7 @@ func (n *line) oldest(bands []*band, long time.Duration) (w *waiter) {
 // of returns the request of t that is next in turn: the oldest, or by Config.CachedFirst
 // the one with the longest cached prefix.
 func (n *line) of(t *tenant) *waiter {
-	first, cfg := t.waiters[0], &n.queue.cfg
+	first, cfg := t.waiters[0], n.queue.cfg.Load()
 	if cfg.CachedFirst == 0 || time.Since(first.Since) >= cfg.CachedFirst || len(t.waiters) == 1 {
 		return first
 	}
@@ -313,7 +313,7 @@ func (n *line) of(t *tenant) *waiter {
 func (n *line) expect() time.Duration {
 	have := min(n.n, uint64(len(n.served)))
 	if have == 0 {
-		return min(n.queue.cfg.MaxWait, maxRetryAfter)
+		return min(n.queue.cfg.Load().MaxWait, maxRetryAfter)
 	}
 	since := time.Since(n.served[(n.n-have)%uint64(len(n.served))])
 	each := since / time.Duration(have)

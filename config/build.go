@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/armon/go-radix"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
@@ -28,7 +29,10 @@ type state struct {
 	bounds  bounds            // that the index was made for
 	bases   map[string]string // the address of each target, by ID
 	view    string            // the settings of the fleet; equal ones are the same
+	queue   *admission.Queue  // nil: there is none
 	routes  map[string]*route // by Route.Model
+
+	queueConfig admission.Config
 	names
 }
 
@@ -58,6 +62,9 @@ func (g *Gateway) build(f *file.File, old *state) (*state, error) {
 	}
 	b.view = fmt.Sprint(f.Egress, f.MetricsScrape, f.HealthProbe, f.Health)
 	b.readers()
+	if err := b.setQueue(&f.Queue, g.options, old); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
 	if err := b.makeIndex(); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/kvindex"
@@ -54,6 +55,10 @@ type Options struct {
 	// Holders remembers which target has the state that a request refers to, for all routes; nil means one of the
 	// Gateway's own with the default bounds.
 	Holders *router.Holders
+	// Class returns the tenant and the priority of a request that waits in the file's
+	// [queue], and QueueTrace has hooks of it, as admission.Config has them; both may be nil.
+	Class      func(context.Context, router.Prompt) admission.Class
+	QueueTrace admission.Trace
 	// Rand is the source of jitter and ties, safe for concurrent use; nil means the
 	// global source.
 	Rand func() uint64

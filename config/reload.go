@@ -66,6 +66,9 @@ func (g *Gateway) replace(f *file.File) error {
 		r.fleet.offers.Store(&r.offers)
 	}
 	g.now.Store(s)
+	if err := g.settleQueue(s, old); err != nil {
+		return err // of settings that were checked before
+	}
 	g.change.notify()
 	if old != nil {
 		s.forget(old, g.view)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/armon/go-radix"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
@@ -23,7 +24,8 @@ type route struct {
 	offers   []offer
 	failover router.Options
 	source   *file.TokenSource
-	rewrites bool // every target has its own name for the model
+	queue    *admission.Queue // of all routes; nil: none
+	rewrites bool             // every target has its own name for the model
 
 	strategy router.Strategy
 	by       string // the strategy's name
@@ -82,6 +84,7 @@ func (b *builder) route(fr *file.Route) error {
 	if err := r.setStrategy(b.gateway.options, fr, was); err != nil {
 		return err
 	}
+	r.queue = b.queue
 	r.setRouter(b.gateway, was)
 	b.routes[fr.Model] = r
 	b.names.add(r, fr)
@@ -138,12 +141,15 @@ func (r *route) shared(o Options, was *route) *file.Shared {
 
 // setRouter makes the Router of r, or takes that of was.
 func (r *route) setRouter(g *Gateway, was *route) {
-	if was != nil && was.strategy == r.strategy && file.Same(was.failover, r.failover) {
+	if was != nil && was.strategy == r.strategy && was.queue == r.queue && file.Same(was.failover, r.failover) {
 		r.router = was.router
 		return
 	}
 	opts := r.failover
 	opts.Rand, opts.Holders = g.options.Rand, g.holders
+	if r.queue != nil {
+		opts.Queue = r.queue
+	}
 	if g.options.Trace != nil {
 		opts.Trace = g.options.Trace(r.name)
 	}

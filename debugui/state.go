@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/loadview"
 )
 
@@ -39,6 +40,9 @@ type state struct {
 	Matching  int            `json:"matching"` // targets, before the bound
 	States    map[string]int `json:"states"`   // of all targets
 	Queued    int            `json:"queued"`
+	Waiting   int            `json:"waiting"` // in the line; -1: there is none
+	WaitingKB int64          `json:"waitingKB"`
+	Shed      uint64         `json:"shed"`
 	Streams   []streamState  `json:"streams"`
 	StreamsOf int            `json:"streamsOf"`
 	Decisions []brief        `json:"decisions"`
@@ -130,7 +134,7 @@ func (p *Page) serveState(w http.ResponseWriter, req *http.Request) {
 	s := state{
 		Title: p.cfg.Title, Now: now.UnixMilli(), Prompts: p.cfg.ShowPrompts, SpanMS: span.Milliseconds(), Share: -1,
 		Sizes: sizeNames[:], Routes: []string{}, Series: []int{}, Picks: []int{}, Targets: []targetState{},
-		States: map[string]int{}, Streams: []streamState{}, Decisions: []brief{}, Events: []event{},
+		States: map[string]int{}, Waiting: -1, Streams: []streamState{}, Decisions: []brief{}, Events: []event{},
 	}
 	r := p.list(&s, q.Get("route"))
 	if r != nil {
@@ -282,6 +286,13 @@ func (r *route) sourcesOf(s *state, w Route) {
 			if t, ok := w.Index.Target(s.Targets[i].id); ok {
 				s.Targets[i].Blocks, s.Targets[i].Trusted = t.Blocks, t.Trusted
 			}
+		}
+	}
+	if w.Queue != nil {
+		q := w.Queue.Stats()
+		s.Waiting, s.WaitingKB = q.Waiting, q.Bytes>>10
+		for _, cause := range []string{admission.TooLong, admission.TooMany, admission.TooLarge} {
+			s.Shed += q.Left[cause]
 		}
 	}
 	if w.Streams != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/observe"
@@ -32,6 +33,8 @@ type Route struct {
 	}
 	// Streams returns the event streams and their state.
 	Streams func() []Stream
+	// Queue is the line in which requests wait; an *admission.Queue is one.
+	Queue interface{ Stats() admission.Stats }
 	// Warmed returns the number of prompts recorded for each of ids, as
 	// trie.Trie's method of that name does.
 	Warmed func(ids []string, n []int) []int

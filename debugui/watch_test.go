@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
@@ -106,6 +107,7 @@ func TestSources(t *testing.T) {
 		state
 		CanTry, HasView, HasIndex, HasWarmed bool
 		Streams                              []debugui.Stream
+		Waiting, WaitingKB, Shed             int
 	}
 	get(t, page, "/state", &v)
 	if v.CanTry || v.HasView || v.HasIndex || v.HasWarmed || v.Totals.Finished != 1 || v.Decisions[0].Stage != "untold" {
@@ -116,6 +118,7 @@ func TestSources(t *testing.T) {
 	err = page.Watch(debugui.Route{
 		Name: "full", Router: r, View: view, Index: oneIndex{}, Streams: func() []debugui.Stream { return streams },
 		Warmed: func(ids []string, n []int) []int { return append(n[:0], 7, 8)[:len(ids)] },
+		Queue:  aLine{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,4 +135,14 @@ func TestSources(t *testing.T) {
 	if d := cmp.Diff(streams, v.Streams); d != "" {
 		t.Error(d)
 	}
+	if v.Waiting != 3 || v.WaitingKB != 5 || v.Shed != 6 {
+		t.Errorf("%d wait with %d KB, %d were shed", v.Waiting, v.WaitingKB, v.Shed)
+	}
+}
+
+type aLine struct{}
+
+func (aLine) Stats() admission.Stats {
+	return admission.Stats{Waiting: 3, Bytes: 5 << 10, Left: map[string]uint64{
+		admission.Served: 9, admission.TooLong: 1, admission.TooMany: 2, admission.TooLarge: 3, admission.Canceled: 4}}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	router "github.com/warmroute/router"
+	"github.com/warmroute/router/internal/racetest"
 )
 
 // TestStorm: while everything around it changes, what a target holds throughout
@@ -189,7 +190,7 @@ func TestMatchDuringReset(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	if raced {
+	if racetest.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	f := newFleet(60_000)

@@ -195,7 +195,7 @@ func (f *flight) Done(o router.Outcome) {
 	p, m := f.pool, f.member
 	w, pause := p.judge(o)
 	var key uint64
-	lacks := w == neither && lacking(o)
+	lacks := w == neither && o.Lacks()
 	if lacks || w == failure && suspicious(o) || w == success && p.suspected.Load() {
 		key = p.suspects.key(f.text, f.tokens)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/leastload"
 	"github.com/warmroute/router/vllmtest"
@@ -107,8 +108,8 @@ func complete(ctx context.Context, s *vllmtest.Server, tokens int) (router.Outco
 // Without the pages each is even by itself, and what it adds to the other's is
 // left to chance.
 func TestTwoGateways(t *testing.T) {
-	if testing.Short() {
-		t.Skip("18 s")
+	if testing.Short() || racetest.Enabled {
+		t.Skip("18 s of one count; make norace runs it")
 	}
 	for _, c := range []struct {
 		clients int

@@ -1,12 +1,5 @@
 package loadview
 
-import "github.com/warmroute/router"
-
-// lacking reports whether o says that the member lacks a model, a key or a permission that another may have.
-func lacking(o router.Outcome) bool {
-	return o.Lacking && !o.NotSent && (o.Status == 401 || o.Status == 403 || o.Status == 404)
-}
-
 // lacked makes the prompt of f a suspect without blame: f's member said that it lacks what the request needs. Where
 // another member serves the prompt, as served has it, that counts as a failure of f's member; otherwise nobody is
 // blamed: no member has it.

@@ -43,7 +43,13 @@ func three(t *testing.T) *loadview.View {
 
 // TestLacking: a member that lacks what its neighbours have is taken out, and nobody is if all lack it.
 func TestLacking(t *testing.T) {
-	lacks := router.Outcome{Status: 404, Lacking: true}
+	for _, status := range []int{302, 401, 403, 404} {
+		testLacking(t, router.Outcome{Status: status, Lacking: true})
+	}
+}
+
+func testLacking(t *testing.T, lacks router.Outcome) {
+	t.Helper()
 	good := router.Outcome{Status: 200}
 	texts := []string{"one", "two", "three", "four", "five"}
 	v := three(t)

@@ -188,7 +188,8 @@ func TestOutcomeStatus(t *testing.T) {
 		{``, 403, 403, true, false, true},
 		{`{"error":{"code":404}}`, 400, 400, false, false, false},
 		{`<html>`, 502, 502, true, true, false},
-		{``, 302, 302, false, false, false},
+		{``, 302, 302, true, false, true},
+		{``, 304, 304, false, false, false},
 	} {
 		var r prompt.Reply
 		write(&r, c.body, 3)

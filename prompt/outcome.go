@@ -46,7 +46,7 @@ func RetryAfter(h http.Header) time.Duration {
 //     is empty. A choice with an empty text and a reason for its end is an answer, and so are tool calls alone.
 //
 // A status of 401, 403 or 404 is Lacking, unless r is nil or Opaque: another target may have the key, the model or
-// the adapter.
+// the adapter. So is a redirect, to a login for instance, but not a 304.
 func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
 	o := router.Outcome{Status: status, RetryAfter: RetryAfter(h)}
 	if r == nil {
@@ -62,8 +62,13 @@ func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
 			r.judge(&o, h)
 		}
 	}
-	o.Lacking = !r.Opaque && (o.Status == 401 || o.Status == 403 || o.Status == 404)
+	o.Lacking = !r.Opaque && (o.Status == 401 || o.Status == 403 || o.Status == 404 || redirects(o.Status))
 	return o
+}
+
+// redirects reports whether a status sends the client elsewhere.
+func redirects(status int) bool {
+	return status >= 300 && status <= 399 && status != http.StatusNotModified
 }
 
 // judge puts into o what is wrong with a reply of a good status.

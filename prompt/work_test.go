@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/warmroute/router/internal/racetest"
 )
 
 // bodyWork reads a body as one of a and returns the bytes that were read for it, those twice that were looked at twice.
@@ -106,7 +108,7 @@ func FuzzWork(f *testing.F) {
 // TestMemory: what is allocated to read a body is a small multiple of it, whatever is in it. The factors are those that
 // the documentation of Parser gives.
 func TestMemory(t *testing.T) {
-	if raceEnabled {
+	if racetest.Enabled {
 		t.Skip("the race detector changes what is allocated")
 	}
 	const size = 8 << 20

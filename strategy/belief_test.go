@@ -7,6 +7,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/evictions"
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/pipeline"
@@ -67,6 +68,9 @@ func mean(t *testing.T, e evictions.Scene, make func(*testing.T, *trie.Trie) rou
 // restarts, and one that a second gateway uses. With reported cached tokens each strategy comes near to the same one
 // that sees the caches. In much smaller caches no choice saves much.
 func TestReportsAgainstCaches(t *testing.T) {
+	if testing.Short() || racetest.Enabled {
+		t.Skip("one goroutine, long; make norace runs it")
+	}
 	near := map[string]float64{ // share of the cached share of the one that sees the caches
 		"capacity 0.1":  0, // so little is cached that it is a matter of chance
 		"capacity 0.25": 0.8, "capacity 0.5": 0.88, "capacity 1": 0.88, "capacity 2": 0.95,
@@ -92,6 +96,9 @@ func TestReportsAgainstCaches(t *testing.T) {
 
 // TestReportsOfNothing has engines that report 0 whatever is cached: it costs the beginning alone.
 func TestReportsOfNothing(t *testing.T) {
+	if testing.Short() || racetest.Enabled {
+		t.Skip("one goroutine, long; make norace runs it")
+	}
 	e := evictions.Scene{Replicas: 4, Chats: 48, Turns: 960, Users: 8, Size: 4000, More: 120, Blocks: 2000, Silent: true}
 	for _, s := range textStrategies {
 		before, got := mean(t, e, s.new, evictions.Nothing), mean(t, e, s.new, evictions.Usage)

@@ -18,6 +18,18 @@ type engine struct {
 	done chan struct{} // the goroutine has ended
 }
 
+// loseCache forgets the blocks that nobody uses.
+func (e *engine) loseCache() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.sched.pool
+	for i := range p.size() {
+		if p.blocks[i].refs == 0 {
+			p.forget(int32(i))
+		}
+	}
+}
+
 // startEngine starts an engine. log publishes the changes of its cache; nil:
 // nothing does.
 func startEngine(cfg *Config, log *eventLog) *engine {

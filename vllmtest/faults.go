@@ -1,11 +1,14 @@
 package vllmtest
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -30,8 +33,16 @@ type Faults struct {
 	// Hang reads the request and never answers: until the client leaves or the
 	// replica is closed or restarted.
 	Hang bool
-	// Status answers with this HTTP status (400 to 599) and an error body.
+	// Asleep is an engine that sleeps, as vLLM after a POST to /sleep: the metrics page says so, with or without
+	// Probes, what nobody uses of the cache is lost, and a request waits until these faults are replaced.
+	Asleep bool
+	// Poison limits Status to the requests with this text in their body; "": all of them. It needs Status.
+	Poison string
+	// Status answers with this HTTP status (200 to 599) and an error body.
 	Status int
+	// Body is sent with Status in place of the error: an event stream if it begins with "data:", a page if it begins
+	// with "<", otherwise JSON. It needs Status.
+	Body string
 	// RetryAfter is sent with Status, in whole seconds rounded up.
 	RetryAfter time.Duration
 	// Slow multiplies the time of every step in which one of the requests takes
@@ -54,8 +65,12 @@ func (f Faults) check() error {
 		return fmt.Errorf("vllmtest: Faults.Next: %d is negative", f.Next)
 	case f.Delay < 0:
 		return fmt.Errorf("vllmtest: Faults.Delay: %v is negative", f.Delay)
-	case f.Status != 0 && (f.Status < 400 || f.Status > 599):
-		return fmt.Errorf("vllmtest: Faults.Status: %d is not in 400..599", f.Status)
+	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
+		return fmt.Errorf("vllmtest: Faults.Status: %d is not in 200..599", f.Status)
+	case f.Body != "" && f.Status == 0:
+		return fmt.Errorf("vllmtest: Faults.Body: needs Status")
+	case f.Poison != "" && f.Status == 0:
+		return fmt.Errorf("vllmtest: Faults.Poison: needs Status")
 	case f.RetryAfter < 0:
 		return fmt.Errorf("vllmtest: Faults.RetryAfter: %v is negative", f.RetryAfter)
 	case f.RetryAfter > 0 && f.Status == 0:
@@ -88,9 +103,36 @@ func (s *Server) SetFaults(f Faults) error {
 		return err
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.faults, s.faultsLeft = f, f.Next
-	s.mu.Unlock()
+	if s.woken != nil {
+		close(s.woken)
+		s.woken = nil
+	}
+	if f.Asleep {
+		s.woken = make(chan struct{})
+		for _, e := range s.gen.engines {
+			e.loseCache()
+		}
+	}
 	return nil
+}
+
+// awake waits until the replica does not sleep. It returns false if the client or the generation ended before.
+func (s *Server) awake(ctx context.Context, g *generation) bool {
+	s.mu.Lock()
+	woken := s.woken
+	s.mu.Unlock()
+	if woken == nil {
+		return true
+	}
+	select {
+	case <-woken:
+		return true
+	case <-ctx.Done():
+	case <-g.ended:
+	}
+	return false
 }
 
 // fault returns the faults of one request.
@@ -99,6 +141,9 @@ func (s *Server) fault(probe bool) Faults {
 	defer s.mu.Unlock()
 	f := s.faults
 	page := Faults{HangMetrics: f.HangMetrics, GarbageMetrics: f.GarbageMetrics}
+	if f.Asleep && probe {
+		f.Asleep = false // the page says it
+	}
 	if f == page || probe && !f.Probes {
 		return Faults{}
 	}
@@ -152,11 +197,48 @@ func (s *Server) spoil(w http.ResponseWriter, r *http.Request, g *generation, f 
 		}
 		panic(http.ErrAbortHandler)
 	}
+	if f.Asleep {
+		// The server sees the client leave only after the body has been read.
+		body, err := s.readBody(w, r, nil)
+		if err != nil {
+			s.refuse(w, r, err)
+			return false
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !s.awake(r.Context(), g) {
+			panic(http.ErrAbortHandler)
+		}
+	}
 	if f.Status != 0 {
+		if f.Poison != "" {
+			body, err := s.readBody(w, r, nil)
+			if err != nil {
+				s.refuse(w, r, err)
+				return false
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			if !bytes.Contains(body, []byte(f.Poison)) {
+				return true
+			}
+		}
 		if f.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.FormatInt(int64((f.RetryAfter+time.Second-1)/time.Second), 10))
 		}
-		writeError(w, r, f.Status, "a fault was asked for")
+		if f.Body == "" {
+			writeError(w, r, f.Status, "a fault was asked for")
+			return false
+		}
+		discard(r.Body, s.cfg.MaxBody)
+		kind := "application/json"
+		switch {
+		case strings.HasPrefix(f.Body, "data:"):
+			kind = "text/event-stream"
+		case strings.HasPrefix(f.Body, "<"):
+			kind = "text/html; charset=utf-8"
+		}
+		w.Header().Set("Content-Type", kind)
+		w.WriteHeader(f.Status)
+		_, _ = io.WriteString(w, f.Body)
 		return false
 	}
 	return true

@@ -213,7 +213,8 @@ func TestBadConfigAndFaultsNameTheField(t *testing.T) {
 	}
 	s := fast(t, vllmtest.Config{})
 	for field, f := range map[string]vllmtest.Faults{
-		"Next": {Next: -1}, "Status": {Status: 200}, "RetryAfter": {RetryAfter: 1}, "Slow": {Slow: -1},
+		"Next": {Next: -1}, "Status": {Status: 199}, "Body": {Body: "x"}, "Poison": {Poison: "x"},
+		"RetryAfter": {RetryAfter: 1}, "Slow": {Slow: -1},
 		"CutAfter": {CutAfter: -1}, "Delay": {Delay: -1},
 	} {
 		if err := s.SetFaults(f); err == nil || !strings.Contains(err.Error(), "Faults."+field) {
@@ -365,4 +366,87 @@ func TestNothingStaysBehind(t *testing.T) {
 func stacks() string {
 	b := make([]byte, 4<<20)
 	return string(b[:runtime.Stack(b, true)])
+}
+
+// TestAsleep: a replica that sleeps says so on its page, has no cache left, and answers when it wakes.
+func TestAsleep(t *testing.T) {
+	s := fast(t, vllmtest.Config{})
+	long := `{"messages":[{"role":"user","content":"` + strings.Repeat("Tell me of foxes. ", 40) + `"}],"max_tokens":4}`
+	cached := func() bool {
+		_, body, err := try(s, long)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !strings.Contains(body, `"cached_tokens":0`)
+	}
+	if cached() || !cached() {
+		t.Fatal("the second request of two alike is not cached, or the first is")
+	}
+	setFaults(t, s, vllmtest.Faults{Asleep: true})
+	page := func() string {
+		res, err := s.Client().Get(s.URL + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	const sleeps = `sleep_state="weights_offloaded"} 1`
+	if !strings.Contains(page(), sleeps) {
+		t.Error("the page does not say that it sleeps")
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, _, err := tryCtx(ctx, s, long)
+		left <- err
+	}()
+	for s.Stats().Requests < 3 {
+		runtime.Gosched()
+	}
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("a request to a replica that sleeps: %v", err)
+	}
+	waits := make(chan bool)
+	go func() { waits <- cached() }()
+	for s.Stats().Requests < 4 {
+		runtime.Gosched()
+	}
+	setFaults(t, s, vllmtest.Faults{})
+	if <-waits {
+		t.Error("the cache outlived the sleep")
+	}
+	if strings.Contains(page(), sleeps) {
+		t.Error("the page says that it sleeps")
+	}
+	healthy(t, s)
+}
+
+// TestWrongReplies: Body replaces a reply, and Poison chooses the requests.
+func TestWrongReplies(t *testing.T) {
+	both(t, func(t *testing.T, s *vllmtest.Server) {
+		for body, kind := range map[string]string{
+			"data: {}\n\n": "text/event-stream", "<html>": "text/html; charset=utf-8", `{"error":{}}`: "application/json",
+		} {
+			setFaults(t, s, vllmtest.Faults{Status: 200, Body: body})
+			res, got, err := try(s, chatBody+"}")
+			if err != nil || res.StatusCode != 200 || got != body || res.Header.Get("Content-Type") != kind {
+				t.Errorf("%q: %v %v %q", body, err, res, got)
+			}
+		}
+		setFaults(t, s, vllmtest.Faults{Status: 500, Poison: "fox"})
+		if res, _, err := try(s, chatBody+"}"); err != nil || res.StatusCode != 500 {
+			t.Errorf("poison: %v %v", err, res)
+		}
+		if res, _, err := try(s, strings.Replace(chatBody, "fox", "hen", 1)+"}"); err != nil || res.StatusCode != 200 {
+			t.Errorf("another prompt: %v %v", err, res)
+		}
+		setFaults(t, s, vllmtest.Faults{})
+		healthy(t, s)
+	})
 }

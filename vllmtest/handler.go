@@ -59,9 +59,13 @@ func (s *Server) metrics(w http.ResponseWriter, g *generation) {
 
 // snapshots returns the numbers of each rank of g for the metrics.
 func (s *Server) snapshots(g *generation) []snapshot {
+	s.mu.Lock()
+	asleep := s.faults.Asleep
+	s.mu.Unlock()
 	all := make([]snapshot, len(g.engines))
 	for i, e := range g.engines {
 		all[i] = e.snapshot()
+		all[i].asleep = asleep
 	}
 	st := &all[0]
 	if s.cfg.Instant {

@@ -198,6 +198,7 @@ func (p *page) histogram(name, help string, h histogram) {
 type snapshot struct {
 	counters
 	running, waiting         int
+	asleep                   bool
 	blocksUsed, blocksCached int
 	evicted                  uint64
 }
@@ -272,8 +273,12 @@ func vllmPage(cfg *Config, s snapshot, r rank) []byte {
 	p.sample("vllm:num_requests_waiting_by_reason", `reason="capacity"`, float64(s.waiting))
 	p.sample("vllm:num_requests_waiting_by_reason", `reason="deferred"`, 0)
 	p.head("vllm:engine_sleep_state", "gauge", "Sleep state of the engine.")
-	p.sample("vllm:engine_sleep_state", `sleep_state="awake"`, 1)
-	p.sample("vllm:engine_sleep_state", `sleep_state="weights_offloaded"`, 0)
+	asleep := 0.0
+	if s.asleep {
+		asleep = 1
+	}
+	p.sample("vllm:engine_sleep_state", `sleep_state="awake"`, 1-asleep)
+	p.sample("vllm:engine_sleep_state", `sleep_state="weights_offloaded"`, asleep)
 	p.sample("vllm:engine_sleep_state", `sleep_state="discard_all"`, 0)
 	p.gauge("vllm:kv_cache_usage_perc", "Share of the blocks that running requests use, 0 to 1.",
 		float64(s.blocksUsed)/float64(cfg.Blocks))

@@ -36,6 +36,7 @@ type Server struct {
 	open       map[net.Conn]struct{}
 	faults     Faults
 	faultsLeft int
+	woken      chan struct{} // closed when it wakes; nil: it is awake
 	faulted    uint64
 	past       Stats // the counts of earlier generations
 	gen        *generation

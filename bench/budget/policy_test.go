@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/internal/workload"
 )
 
@@ -52,6 +53,9 @@ func drive(t *testing.T, w *workload.Workload, n, clients int) loadgen.Verdict {
 // the gateway. Draws and the order of goroutines differ from run to run, and one
 // run in thirty or so is less even than the budget: the middle of five counts.
 func TestCachesUnderLoad(t *testing.T) {
+	if testing.Short() || racetest.Enabled {
+		t.Skip("its clients would be slower than its engines; make norace runs it")
+	}
 	var cached, maxOverMean, stayed []float64
 	for range 5 {
 		v := drive(t, workload.Chat(workload.ChatConfig{}), 6000, 64)

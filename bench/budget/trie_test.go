@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/internal/workload"
 )
 
@@ -11,7 +12,7 @@ import (
 // detector makes this ten times as slow, so there it gets smaller workloads.
 func TestMatchIsExact(t *testing.T) {
 	conversations, documents := 2000, 40
-	if raceEnabled {
+	if racetest.Enabled {
 		conversations, documents = 150, 4
 	}
 	for _, c := range []struct {

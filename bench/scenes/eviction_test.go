@@ -5,11 +5,15 @@ import (
 	"testing"
 
 	"github.com/warmroute/router/internal/evictions"
+	"github.com/warmroute/router/internal/racetest"
 )
 
 // TestEvictionBudget holds least_work and cache_aware with reported cached tokens to the time to first token of the
 // same strategies with a view of the caches: within a tenth, and a little for the rounding of other processors.
 func TestEvictionBudget(t *testing.T) {
+	if testing.Short() || racetest.Enabled {
+		t.Skip("one goroutine, long; make norace runs it")
+	}
 	for _, c := range evictions.Scenes() {
 		if !strings.HasPrefix(c.Name, "capacity") {
 			continue

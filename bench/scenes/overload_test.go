@@ -3,11 +3,16 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/warmroute/router/internal/racetest"
 )
 
 // TestOverloadBudget holds Warmroute to nine tenths of its goodput at 0.9 times what fits, to a recovery within a
 // second, and to no failure of other models and keys.
 func TestOverloadBudget(t *testing.T) {
+	if testing.Short() || racetest.Enabled {
+		t.Skip("one goroutine, long; make norace runs it")
+	}
 	for _, engines := range []int{2, 8} {
 		for _, kind := range fleets() {
 			for _, over := range loads {

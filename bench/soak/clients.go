@@ -24,6 +24,8 @@ type tally struct {
 	again    atomic.Int64 // of these, answered by another target than the first
 	canceled atomic.Int64 // left by the client, as it meant to
 	refused  atomic.Int64 // bad on purpose, and answered with an error
+	poisoned atomic.Int64 // such as no replica can serve, and answered so
+	shed     atomic.Int64 // more than fits, and answered so
 	broken   atomic.Int64 // began with 200 and broke off
 	failed   atomic.Int64 // any other end: the effect of faults on good requests
 }
@@ -34,6 +36,9 @@ type clients struct {
 	users int
 	think time.Duration
 	seed  uint64
+
+	ledger *ledger
+	lost   losses
 
 	http  *http.Client
 	batch atomic.Uint64
@@ -47,7 +52,10 @@ const batchSize = 16
 func (c *clients) run(ctx context.Context) {
 	transport := &http.Transport{MaxIdleConnsPerHost: c.users, DisableCompression: true}
 	defer transport.CloseIdleConnections()
-	c.http = &http.Client{Transport: transport, Timeout: time.Minute}
+	c.http = &http.Client{
+		Transport: transport, Timeout: time.Minute,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	var wg sync.WaitGroup
 	for user := range c.users {
 		wg.Go(func() {
@@ -89,7 +97,11 @@ func (c *clients) converse(ctx context.Context, random *rand.Rand, said []worklo
 }
 
 func (c *clients) turn(ctx context.Context, random *rand.Rand, session string, said []workload.Message) {
-	stream := random.IntN(3) > 0
+	stream, kind := random.IntN(3) > 0, random.IntN(100)
+	if kind == 12 {
+		said = slices.Clone(said)
+		said[len(said)-1].Content += " " + poison
+	}
 	body, err := json.Marshal(map[string]any{"model": "m", "messages": said, "stream": stream})
 	if err != nil {
 		c.failed.Add(1)
@@ -100,7 +112,6 @@ func (c *clients) turn(ctx context.Context, random *rand.Rand, session string, s
 		"X-Session-Id":  {session},
 		"Authorization": {fmt.Sprint("Bearer ", secret, random.IntN(100))},
 	}
-	kind := random.IntN(100)
 	switch {
 	case kind < 8:
 		var cancel context.CancelFunc
@@ -110,29 +121,99 @@ func (c *clients) turn(ctx context.Context, random *rand.Rand, session string, s
 		c.nonsense(ctx, random, header, body)
 		return
 	}
+	begun := time.Now()
 	resp, err := c.post(ctx, header, bytes.NewReader(body))
+	var reply []byte
 	if err == nil {
 		defer resp.Body.Close()
 		limit := int64(1 << 20)
 		if kind == 99 {
 			limit = 100 // enough of it; the connection is closed with the reply under way
 		}
-		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, limit))
+		reply, err = io.ReadAll(io.LimitReader(resp.Body, limit))
 	}
 	switch {
 	case ctx.Err() != nil || err == nil && kind == 99:
 		c.canceled.Add(1)
-	case err == nil && resp.StatusCode == http.StatusOK:
+		return
+	case kind == 12: // that the others are served is what counts
+		c.poisoned.Add(1)
+		return
+	case err == nil && resp.StatusCode == http.StatusOK && whole(reply, stream):
 		c.whole.Add(1)
 		if resp.Header.Get("X-Warmroute-Attempts") != "1" {
 			c.again.Add(1)
 		}
-	case err != nil && resp != nil && resp.StatusCode == http.StatusOK:
+		return
+	case resp != nil && resp.StatusCode == http.StatusOK:
 		c.broken.Add(1)
 	default:
 		c.failed.Add(1)
 	}
+	target, attempts, status := "", "", 0
+	if resp != nil {
+		status = resp.StatusCode
+		target, attempts = resp.Header.Get("X-Warmroute-Target"), resp.Header.Get("X-Warmroute-Attempts")
+	}
+	if lacking(status) && attempts != "1" {
+		return // a second replica answered so, as if nobody had what the request needs
+	}
+	if !c.ledger.excuses(target, begun, time.Now()) {
+		c.lost.add("%v: status %d of %q after %v attempts, %v, %.200q", begun.Format(time.TimeOnly), status, target, attempts,
+			err, reply)
+	}
 }
+
+// lacking reports whether a status may say that a replica lacks what others have: one other is asked.
+func lacking(status int) bool { return status == http.StatusFound || status == http.StatusNotFound }
+
+// whole reports whether a reply of status 200 is an answer, up to its end.
+func whole(reply []byte, stream bool) bool {
+	if stream {
+		return bytes.HasSuffix(bytes.TrimSpace(reply), []byte("data: [DONE]"))
+	}
+	var r struct{ Choices []json.RawMessage }
+	return json.Unmarshal(reply, &r) == nil && len(r.Choices) > 0
+}
+
+// surge has as many clients as two gateways of this size would, until ctx is done. Each request is served, or
+// shed.
+func (c *clients) surge(ctx context.Context) {
+	header := http.Header{"Content-Type": {"application/json"}}
+	var wg sync.WaitGroup
+	for range surgeClients {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				resp, err := c.post(context.WithoutCancel(ctx), header.Clone(), strings.NewReader(fmt.Sprintf(
+					`{"model":"m","max_tokens":24,"messages":[{"role":"user","content":"surge %d %s"}]}`, c.batch.Add(1), secret)))
+				if err != nil {
+					c.lost.add("in a surge: %v", err)
+					return
+				}
+				reply, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+				resp.Body.Close()
+				switch resp.StatusCode {
+				case http.StatusOK:
+					if (err != nil || !whole(reply, false)) &&
+						!c.ledger.excuses(resp.Header.Get("X-Warmroute-Target"), time.Now().Add(-time.Minute), time.Now()) {
+						c.lost.add("in a surge: %v, %.200q", err, reply)
+					}
+				case http.StatusTooManyRequests, http.StatusServiceUnavailable,
+					http.StatusBadGateway: // a liar was the last to be tried, and the others are full
+					c.shed.Add(1)
+					pause(ctx, 20*time.Millisecond)
+				case http.StatusFound, http.StatusNotFound: // two of them lack it
+				default:
+					c.lost.add("in a surge: status %d, %.200q", resp.StatusCode, reply)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// surgeClients is more than the greatest fleet admits.
+const surgeClients = 400
 
 func (c *clients) post(ctx context.Context, header http.Header, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/chat/completions", body)

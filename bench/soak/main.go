@@ -1,6 +1,8 @@
 // Command soak runs the example gateway for a long time at full rate, while
-// replicas join, leave, die, hang, answer errors, slow down and write nonsense and
-// clients go away, and says whether it stays as it was:
+// replicas join, leave, die, hang, sleep, refuse, answer errors, slow down and write
+// nonsense, some of them fast and under a good status; while more clients come than
+// fit, prompts break every replica, and clients go away. It says whether the
+// gateway stays as it was, and loses nothing that a healthy replica could have served:
 //
 //	go -C bench run ./soak              # 30 minutes
 //	go -C bench run ./soak -for 2m
@@ -13,7 +15,8 @@
 //
 // It prints a row each minute, then a verdict: the heap after collections and the
 // number of goroutines have not grown, all counts are 0 at the end, each replica
-// still gets requests, and every planned fault occurred. The exit status is 1 if
+// still gets requests, every planned fault occurred, and no request was lost but to
+// a replica that broke off a reply that had begun, or in an overload. The exit status is 1 if
 // that is not so, 2 if it could not be determined.
 package main
 

@@ -34,7 +34,9 @@ type fleet struct {
 	made            int
 	stay            int            // the first members that never leave
 	did             map[string]int // how often each thing went wrong
-	past            vllmtest.Stats // of members that left
+	ledger          ledger
+	surge           func(context.Context) // sends more than fits
+	past            vllmtest.Stats        // of members that left
 }
 
 // maxGuests is the greatest number of members in addition to those that stay.
@@ -44,12 +46,14 @@ func (f *fleet) replica() error {
 	s, err := vllmtest.New(vllmtest.Config{
 		// Fast, and with so little cache that it evicts.
 		TimeScale: 0.02, ReplyTokens: 24, Blocks: 4096,
+		// So few at once that a surge of clients is more than all admit.
+		MaxRequests: 24,
 	})
 	if err != nil {
 		return err
 	}
 	f.add(&member{url: s.URL, server: s, close: s.Close})
-	return nil
+	return s.SetFaults(healthy)
 }
 
 func (f *fleet) add(m *member) {
@@ -80,7 +84,8 @@ cool_max = "500ms"
 	for _, m := range f.members {
 		fmt.Fprintf(&b, "[[routes.targets]]\nprovider = %q\n", m.name)
 	}
-	b.WriteString("[routes.failover]\nfail_open = true\n")
+	// As many attempts as there may be replicas that are wrong at once, and one more.
+	fmt.Fprintf(&b, "[routes.failover]\nfail_open = true\nattempts = %d\n", maxGuests+2)
 	if f.strategy == "cache_aware" {
 		// So little that it is full, and forgets, long before the warm-up is over.
 		b.WriteString("[routes.cache_aware]\nmax_bytes = 1_000_000\n")
@@ -103,6 +108,7 @@ cool_max = "500ms"
 func (f *fleet) remove(ctx context.Context, i int, orderly bool) error {
 	m := f.members[i]
 	f.members = slices.Delete(f.members, i, i+1)
+	f.ledger.breaks(m.name, time.Second)
 	if !orderly {
 		m.close()
 	}
@@ -121,25 +127,48 @@ func (f *fleet) remove(ctx context.Context, i int, orderly bool) error {
 
 // wrong is one fault: its action, and the time until the replica is healed.
 type wrong struct {
-	name  string
-	fault vllmtest.Faults
-	lasts time.Duration
-	kill  bool
+	name   string
+	fault  vllmtest.Faults
+	lasts  time.Duration
+	kill   bool
+	breaks bool // replies that have begun
+}
+
+// poison is in the prompts that no replica can serve: each answers 500. It blames none of them.
+const poison = "p0ison0us"
+
+// healthy is a replica that nothing is wrong with.
+var healthy = vllmtest.Faults{Status: 500, Poison: poison}
+
+// spoilt is f for every prompt, or f on top of healthy if it answers none by itself.
+func spoilt(f vllmtest.Faults) vllmtest.Faults {
+	if f.Status == 0 && f.Next == 0 {
+		f.Status, f.Poison = healthy.Status, healthy.Poison
+	}
+	return f
 }
 
 var wrongs = []wrong{
-	{"kill", vllmtest.Faults{Refuse: true}, time.Second, true},
-	{"restart", vllmtest.Faults{}, 0, true},
-	{"hang", vllmtest.Faults{Hang: true, Probes: true}, time.Second, false},
-	{"500", vllmtest.Faults{Status: 500}, time.Second, false},
-	{"503", vllmtest.Faults{Status: 503, Probes: true}, time.Second, false},
-	{"429", vllmtest.Faults{Status: 429, RetryAfter: time.Second}, time.Second, false},
-	{"reset", vllmtest.Faults{Refuse: true, Next: 20}, 0, false},
-	{"slow", vllmtest.Faults{Slow: 30}, time.Second, false},
-	{"late", vllmtest.Faults{Delay: 500 * time.Millisecond}, time.Second, false},
-	{"cut", vllmtest.Faults{CutAfter: 5}, time.Second, false},
-	{"garbage metrics", vllmtest.Faults{GarbageMetrics: true}, time.Second, false},
-	{"hung metrics", vllmtest.Faults{HangMetrics: true}, time.Second, false},
+	{"kill", vllmtest.Faults{Refuse: true}, time.Second, true, true},
+	{"restart", vllmtest.Faults{}, 0, true, true},
+	{"hang", vllmtest.Faults{Hang: true, Probes: true}, time.Second, false, false},
+	{"500", vllmtest.Faults{Status: 500}, time.Second, false, false},
+	{"503", vllmtest.Faults{Status: 503, Probes: true}, time.Second, false, false},
+	{"429", vllmtest.Faults{Status: 429, RetryAfter: time.Second}, time.Second, false, false},
+	{"reset", vllmtest.Faults{Refuse: true, Next: 20}, 0, false, false},
+	{"slow", vllmtest.Faults{Slow: 30}, time.Second, false, false},
+	{"late", vllmtest.Faults{Delay: 500 * time.Millisecond}, time.Second, false, false},
+	{"cut", vllmtest.Faults{CutAfter: 5}, time.Second, false, true},
+	{"asleep", vllmtest.Faults{Asleep: true}, 1500 * time.Millisecond, false, false},
+	// Fast and wrong: such a replica looks idle.
+	{"error as an event", vllmtest.Faults{Status: 200, Body: "data: {\"error\":{\"code\":500}}\n\n"}, time.Second,
+		false, false},
+	{"error under 200", vllmtest.Faults{Status: 200, Body: `{"error":{"type":"server_error"}}`}, time.Second, false, false},
+	{"login page", vllmtest.Faults{Status: 200, Body: "<!DOCTYPE html><html>Sign in</html>"}, time.Second, false, false},
+	{"redirect", vllmtest.Faults{Status: 302}, time.Second, false, false},
+	{"no such model", vllmtest.Faults{Status: 404}, time.Second, false, false},
+	{"garbage metrics", vllmtest.Faults{GarbageMetrics: true}, time.Second, false, false},
+	{"hung metrics", vllmtest.Faults{HangMetrics: true}, time.Second, false, false},
 }
 
 // churn lets one thing after the other go wrong until ctx is done, each kind in turn
@@ -156,6 +185,7 @@ func (f *fleet) churn(ctx context.Context) error {
 				func() error { return f.join(true) },
 				func() error { return f.leave(ctx) })
 		}
+		kinds = append(kinds, func() error { return f.overload(ctx) })
 		f.random.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 		for _, do := range kinds {
 			if err := do(); err != nil {
@@ -177,7 +207,11 @@ func (f *fleet) happened(name string, m *member) {
 func (f *fleet) spoil(ctx context.Context, w wrong) error {
 	m := f.members[f.random.IntN(f.stay)]
 	f.happened(w.name, m)
-	if err := m.server.SetFaults(w.fault); err != nil {
+	if w.breaks {
+		f.ledger.breaks(m.name, w.lasts)
+		defer f.ledger.breaks(m.name, 0)
+	}
+	if err := m.server.SetFaults(spoilt(w.fault)); err != nil {
 		return err
 	}
 	if w.kill {
@@ -189,7 +223,19 @@ func (f *fleet) spoil(ctx context.Context, w wrong) error {
 		return nil // it ends by itself
 	}
 	pause(ctx, w.lasts)
-	return m.server.SetFaults(vllmtest.Faults{})
+	return m.server.SetFaults(healthy)
+}
+
+// overload has more clients for a second than all replicas together admit.
+func (f *fleet) overload(ctx context.Context) error {
+	f.did["overload"]++
+	f.log("all: overload")
+	f.ledger.breaks("", time.Second)
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	f.surge(ctx)
+	f.ledger.breaks("", 0)
+	return nil
 }
 
 func (f *fleet) join(liar bool) error {
@@ -203,6 +249,7 @@ func (f *fleet) join(liar bool) error {
 		}
 		f.add(&member{url: l.url, close: l.close})
 		f.happened("malformed", f.members[len(f.members)-1])
+		f.ledger.breaks(f.members[len(f.members)-1].name, 24*time.Hour)
 	} else {
 		if err := f.replica(); err != nil {
 			return err

@@ -102,7 +102,8 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 		return false, err
 	}
 	v := verdict{out: s.out}
-	c := &clients{url: g.url, users: s.users, think: s.think, seed: s.seed}
+	c := &clients{url: g.url, users: s.users, think: s.think, seed: s.seed, ledger: &f.ledger}
+	f.surge = c.surge
 	r, err := s.load(ctx, f, c)
 	if err != nil {
 		return false, err
@@ -222,7 +223,7 @@ func happenings(v *verdict, f *fleet, c *clients) {
 			missing = append(missing, w.name)
 		}
 	}
-	for _, name := range []string{"join", "malformed"} {
+	for _, name := range []string{"join", "malformed", "overload"} {
 		if f.did[name] == 0 {
 			missing = append(missing, name)
 		}
@@ -237,9 +238,11 @@ func happenings(v *verdict, f *fleet, c *clients) {
 	v.check("faults: "+strings.Join(did, ", "), unless(len(missing) > 0, "never: "+strings.Join(missing, ", ")))
 	sent, whole, failed := c.sent.Load(), c.whole.Load(), c.failed.Load()+c.broken.Load()
 	v.check(fmt.Sprintf("%d requests, of which %d were answered whole, %d of them by another replica than the first, %d "+
-		"left by the client, %d nonsense, and %d failed or broke off",
-		sent, whole, c.again.Load(), c.canceled.Load(), c.refused.Load(), failed),
-		unless(whole < 100 || c.again.Load() == 0 || c.canceled.Load() == 0 || c.refused.Load() == 0, "too little happened"))
+		"left by the client, %d nonsense, %d poison, and %d failed or broke off; %d more shed in overloads",
+		sent, whole, c.again.Load(), c.canceled.Load(), c.refused.Load(), c.poisoned.Load(), failed, c.shed.Load()),
+		unless(whole < 100 || c.again.Load() == 0 || c.canceled.Load() == 0 || c.refused.Load() == 0 ||
+			c.poisoned.Load() == 0 || c.shed.Load() == 0, "too little happened"))
+	v.check("no request was lost that a healthy replica could have served", c.lost.err())
 	v.check(fmt.Sprintf("%.2f%% of good requests failed or broke off", 100*float64(failed)/float64(max(1, whole+failed))),
 		unless(failed*5 > whole, "more than a fifth of those that were answered whole"))
 }

@@ -109,6 +109,14 @@ func (c *checker) globals() {
 	} {
 		c.urlPath(child(child("", table), "path"), path)
 	}
+	queue := child("", "queue")
+	for key, name := range map[string]string{
+		"tenant_header": c.file.Queue.TenantHeader, "priority_header": c.file.Queue.PriorityHeader,
+	} {
+		if at := child(queue, key); name != "" && !headerName(name) && c.good(at) {
+			c.fail(at, name, "%q is not the name of a header", name)
+		}
+	}
 	health := child("", "health")
 	if _, err := loadview.New(c.file.Health); err != nil {
 		c.settings(health, reflect.TypeOf(c.file.Health), err)

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/strategy/leastwork"
 )
@@ -17,6 +18,14 @@ func (m *MetricsScrape) defaults() {
 
 func (h *HealthProbe) defaults() {
 	*h = HealthProbe{IntervalSecs: 10, TimeoutSecs: 2, Path: "/health", Failures: 3, Successes: 2}
+}
+
+func (q *Queue) defaults() {
+	c := admission.Config{}.WithDefaults()
+	*q = Queue{
+		MaxWaiting: c.MaxWaiting, MaxBytes: int(c.MaxBytes), MaxWaitSecs: c.MaxWait.Seconds(),
+		AgingSecs: c.Aging.Seconds(), Quantum: c.Quantum, CachedPrice: c.CachedPrice,
+	}
 }
 
 func (p *Provider) defaults() { *p = Provider{Kind: kindOpenAI, Ranks: 1} }

@@ -1,7 +1,10 @@
 package file
 
 import (
+	"time"
+
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/loadview"
 )
@@ -18,6 +21,7 @@ type File struct {
 	// loadview's own Config in snake case (cool_after, cool_base, breaker ...).
 	Health    loadview.Config `toml:"health"`
 	Requests  Requests        `toml:"requests"`
+	Queue     Queue           `toml:"queue"`
 	Providers []Provider      `toml:"providers"`
 	Routes    []Route         `toml:"routes"`
 
@@ -49,6 +53,56 @@ type Requests struct {
 	// their APIs: each a path, or with a * at its end the beginning of one.
 	OpenPaths []string `toml:"open_paths"`
 }
+
+// Queue configures the line in which requests wait while no target has a place for them;
+// see package admission. There is one for all routes, and each model has its own part of it.
+type Queue struct {
+	Enabled bool `toml:"enabled"`
+	// Requests and Prefill are the requests of this process in flight, and their tokens
+	// that wait for prefill, at which a target of weight 1 has no place for more. 0: any
+	// number; then only a target that refuses more has no place.
+	Requests int `toml:"requests" min:"0" max:"1000000"`
+	Prefill  int `toml:"prefill" min:"0" max:"1000000000"`
+	// MaxWaiting, MaxBytes and MaxWaitSecs bound the requests that wait, the bytes of their
+	// prompts, and how long each waits.
+	MaxWaiting  int     `toml:"max_waiting" min:"1" max:"1000000"`
+	MaxBytes    int     `toml:"max_bytes" min:"1" max:"1099511627776"`
+	MaxWaitSecs float64 `toml:"max_wait_secs" min:"0.001" max:"3600"`
+	// AgingSecs is how long a request waits behind higher priorities before it gets every
+	// other place; -1: without a bound.
+	AgingSecs float64 `toml:"aging_secs" min:"-1" max:"3600"`
+	// Quantum is the number of tokens that a tenant uses in one round, and CachedPrice the
+	// price of a cached token, if one that is not cached costs 1.
+	Quantum     int     `toml:"quantum" min:"1" max:"1073741824"`
+	CachedPrice float64 `toml:"cached_price" min:"0" max:"1"`
+	// CachedFirstSecs is how long a request lets those with a longer cached prefix, of its
+	// tenant and priority, go before it. 0: by arrival.
+	CachedFirstSecs float64 `toml:"cached_first_secs" min:"0" max:"3600"`
+	// TenantHeader names the header of a request with the name of its tenant; "": the
+	// client's API key is the tenant. PriorityHeader names the header with its priority, -100
+	// to 100; "": all have the same. A client that can set them can go ahead of
+	// others.
+	TenantHeader   string `toml:"tenant_header"`
+	PriorityHeader string `toml:"priority_header"`
+}
+
+// Config returns the settings as package admission has them, without hooks.
+func (q *Queue) Config() admission.Config {
+	c := admission.Config{
+		Requests: q.Requests, Prefill: q.Prefill, MaxWaiting: q.MaxWaiting, MaxBytes: int64(q.MaxBytes),
+		MaxWait: secs(q.MaxWaitSecs), Aging: secs(q.AgingSecs), Quantum: q.Quantum, CachedPrice: q.CachedPrice,
+		CachedFirst: secs(q.CachedFirstSecs),
+	}
+	if c.CachedPrice == 0 {
+		c.CachedPrice = -1
+	}
+	if c.Aging == 0 {
+		c.Aging = 1 // at once
+	}
+	return c
+}
+
+func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // MetricsScrape configures how the engines' queues are read from their metrics pages.
 // The page of data-parallel ranks behind one address is read once, and each rank takes

@@ -16,7 +16,9 @@ type instruments struct {
 
 	stateChanges, losses                                            metric.Int64Counter
 	gaps, missing, malformed, overflows, replays, transitions       metric.Int64Counter
-	lag                                                             metric.Float64Histogram
+	lag, queueWait                                                  metric.Float64Histogram
+	queueLeft                                                       metric.Int64Counter
+	queueWaiting, queueBytes                                        metric.Int64ObservableGauge
 	targetsByState, scrapeFailing, inFlight, queued, prefill        metric.Int64ObservableGauge
 	streamsByState                                                  metric.Int64ObservableGauge
 	indexTargets, indexTrusted, indexBlocks, trieBytes, triePrompts metric.Int64ObservableGauge
@@ -133,6 +135,14 @@ func (i *instruments) make(m metric.Meter) error {
 	i.trieBytes = k.gauge("warmroute.trie.text", "By", "Text that is remembered; shared text counts once.")
 	i.triePrompts = k.gauge("warmroute.trie.prompts", "{prompt}", "Pairs of a text and a target that are remembered.")
 	i.trieEvicted = k.total("warmroute.trie.prompts.evicted", "{prompt}", "Prompts that went because of a bound.")
+
+	i.queueLeft = k.counter("warmroute.queue.requests", "{request}",
+		"Requests that waited for a place at a target and wait no more, by the cause and their priority.")
+	i.queueWait = k.histogram("warmroute.queue.wait", "s",
+		"Time that requests waited for a place at a target and got one.",
+		.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60)
+	i.queueWaiting = k.gauge("warmroute.queue.waiting", "{request}", "Requests that wait for a place at a target.")
+	i.queueBytes = k.gauge("warmroute.queue.prompts", "By", "Bytes of the prompts that wait.")
 	return errors.Join(k.errs...)
 }
 
@@ -142,5 +152,6 @@ func (i *instruments) observed() []metric.Observable {
 		i.targetsByState, i.scrapeFailing, i.inFlight, i.queued, i.prefill, i.streamsByState, i.indexTargets,
 		i.indexTrusted, i.indexBlocks,
 		i.indexStored, i.indexRemoved, i.indexEvicted, i.trieBytes, i.triePrompts, i.trieEvicted,
+		i.queueWaiting, i.queueBytes,
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/observe"
@@ -88,8 +89,8 @@ func (c Config) WithDefaults() Config {
 
 // Telemetry is safe for concurrent use and starts no goroutine. Make one with New.
 type Telemetry struct {
-	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
-	targets                                                    *observe.Targets
+	routes, strategies, fleets, reasons, indexNames, trieNames, queueNames *observe.Names
+	targets                                                                *observe.Targets
 	instruments
 	registration metric.Registration
 
@@ -97,6 +98,7 @@ type Telemetry struct {
 	views   map[string]*loadview.View
 	indexes map[string]*kvindex.Index
 	tries   map[string]func() trie.Stats
+	queues  map[string]*admission.Queue
 	streams map[*Stream]struct{}
 }
 
@@ -115,9 +117,11 @@ func New(cfg Config) (*Telemetry, error) {
 		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes),
 		fleets:     observe.NewNames(cfg.MaxRoutes),
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
-		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
+		queueNames: observe.NewNames(cfg.MaxRoutes),
+		reasons:    observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
-		tries: make(map[string]func() trie.Stats), streams: make(map[*Stream]struct{}),
+		tries: make(map[string]func() trie.Stats), queues: make(map[string]*admission.Queue),
+		streams: make(map[*Stream]struct{}),
 	}
 	m := cfg.MeterProvider.Meter(Scope, metric.WithSchemaURL(semconv.SchemaURL))
 	if err := t.make(m); err != nil {

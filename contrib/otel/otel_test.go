@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/contrib/otel"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
@@ -48,6 +49,11 @@ func everything(t testing.TB) *rig {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	line := r.Queue("q", admission.Trace{})
+	line.Left(ctx, router.Prompt{}, admission.Class{Priority: 3}, time.Second, admission.Served)
+	if err := r.WatchQueue("q", must(admission.New(admission.Config{}))); err != nil {
+		t.Fatal(err)
 	}
 	h := r.Router(otel.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f", Model: "llama", Provider: "vllm"},
 		router.Trace{})

@@ -58,6 +58,11 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 		s.add(t.triePrompts, st.Prompts, a)
 		s.add(t.trieEvicted, st.Evicted, a)
 	}
+	for name, q := range t.queues {
+		st, a := q.Stats(), keyQueue.String(t.queueNames.Get(name))
+		s.add(t.queueWaiting, st.Waiting, a)
+		s.add(t.queueBytes, int(st.Bytes), a)
+	}
 	t.mu.Unlock()
 	for i, values := range s {
 		for _, v := range values {

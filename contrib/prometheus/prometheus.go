@@ -23,6 +23,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
@@ -76,11 +77,12 @@ func (c Config) WithDefaults() Config {
 // Collector is a prometheus.Collector. It is safe for concurrent use and starts
 // no goroutine. Make one with New.
 type Collector struct {
-	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
-	targets                                                    *observe.Targets
+	routes, strategies, fleets, reasons, indexNames, trieNames, queueNames *observe.Names
+	targets                                                                *observe.Targets
 	routerMetrics
 	fleetMetrics
 	eventMetrics
+	queueMetrics
 	vecs []prometheus.Collector
 
 	mu      sync.Mutex
@@ -89,6 +91,7 @@ type Collector struct {
 	tries   map[string]func() trie.Stats
 	precise map[string]func() precisecacheaware.Stats
 	caches  map[string]*lmcache.Poller
+	queues  map[string]*admission.Queue
 	streams map[*Stream]struct{}
 }
 
@@ -107,14 +110,17 @@ func New(cfg Config) (*Collector, error) {
 		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes),
 		fleets:     observe.NewNames(cfg.MaxRoutes),
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
-		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
+		queueNames: observe.NewNames(cfg.MaxRoutes),
+		reasons:    observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), precise: make(map[string]func() precisecacheaware.Stats),
-		caches: make(map[string]*lmcache.Poller), streams: make(map[*Stream]struct{}),
+		caches: make(map[string]*lmcache.Poller), queues: make(map[string]*admission.Queue),
+		streams: make(map[*Stream]struct{}),
 	}
 	c.routerMetrics.init(c)
 	c.fleetMetrics.init(c)
 	c.eventMetrics.init(c)
+	c.queueMetrics.init(c)
 	return c, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/contrib/prometheus"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
@@ -61,6 +62,13 @@ func everything(t testing.TB) *prometheus.Collector {
 		}
 	}
 	if err := c.WatchLMCache("f", freeCache(t)); err != nil {
+		t.Fatal(err)
+	}
+
+	line := c.Queue("q", admission.Trace{})
+	line.Left(ctx, router.Prompt{}, admission.Class{Priority: 3}, time.Second, admission.Served)
+	line.Left(ctx, router.Prompt{}, admission.Class{}, time.Second, admission.TooMany)
+	if err := c.WatchQueue("q", must(admission.New(admission.Config{}))); err != nil {
 		t.Fatal(err)
 	}
 

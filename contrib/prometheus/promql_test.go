@@ -23,6 +23,7 @@ type exported struct {
 var words = map[string][]string{
 	"state":  {"ready", "unhealthy", "cooling", "tripped", "draining", "cold", "partial", "live", "resyncing", "down"},
 	"result": {"ok", "failed"},
+	"cause":  {"too_long", "too_many", "too_large"},
 }
 
 var (

@@ -136,6 +136,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		p.add(trieNodes, float64(s.Nodes), n)
 		p.add(trieEvicted, float64(s.Evicted), n)
 	}
+	for name, q := range c.queues {
+		s, n := q.Stats(), c.queueNames.Get(name)
+		p.add(queueWaiting, float64(s.Waiting), n)
+		p.add(queueBytes, float64(s.Bytes), n)
+	}
 	for name, l := range c.caches {
 		c.collectLMCache(p, c.fleets.Get(name), l)
 	}

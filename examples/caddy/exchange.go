@@ -235,6 +235,9 @@ type reply struct {
 
 func (r *reply) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
+	if n > 0 {
+		r.lease.Made(r.text.Made()...) // the client may use an id as soon as it has it
+	}
 	if err != nil {
 		r.ended = true
 		r.lease.Done(r.text.Outcome(r.status, r.header))

@@ -282,6 +282,7 @@ func (x *exchange) responseBody(b *extproc.HttpBody) {
 		if x.reply.write(b.GetBody()) {
 			x.lease.FirstToken()
 		}
+		x.lease.Made(x.reply.text.Made()...) // the client may use an id as soon as it has it
 	}
 	if b.GetEndOfStream() {
 		x.finish()

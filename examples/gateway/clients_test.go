@@ -301,7 +301,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	known := ""
-	for _, name := range []string{"router.go", "watch.go"} {
+	for _, name := range []string{"router.go", "watch.go", "queue.go"} {
 		b, err := os.ReadFile(filepath.Join("..", "..", "contrib", "prometheus", name))
 		if err != nil {
 			t.Fatal(err)

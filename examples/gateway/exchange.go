@@ -160,7 +160,7 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 	}
 	a.resp = resp
 	a.timer.Reset(x.h.cfg.IdleTimeout)
-	if resp.StatusCode >= 400 || resp.StatusCode < 100 {
+	if resp.StatusCode >= 300 || resp.StatusCode < 100 {
 		none := prompt.ReplyTo(x.r.URL.Path, x.lease.Decision().Prompt)
 		if o := none.Outcome(resp.StatusCode, resp.Header); o.Retryable() {
 			o.Stage = router.Failed

@@ -32,6 +32,17 @@ type fleetFlags struct {
 	failover        router.Options
 	kvTransfer      bool     // -allow-kv-transfer
 	refuse          repeated // -refuse-member
+	queue           queueFlags
+}
+
+// queueFlags are the flags of the line in which requests wait.
+type queueFlags struct {
+	enabled          bool
+	requests         int
+	maxWaiting       int
+	maxWait          time.Duration
+	cachedFirst      time.Duration
+	tenant, priority string
 }
 
 func strategyNames() string {
@@ -52,6 +63,8 @@ func (f *fleetFlags) check() error {
 		return errors.New("-scrape or -probe is negative")
 	case !slices.Contains([]string{file.TokensFromHeader, file.TokensFromMemo, file.TokensFromTokenize}, mode):
 		return fmt.Errorf("no token source %q; there are header, memo and tokenize", f.tokens)
+	case !f.queue.enabled && f.queue != (queueFlags{maxWaiting: f.queue.maxWaiting, maxWait: f.queue.maxWait}):
+		return errors.New("-queue-requests, -queue-cached-first, -queue-tenant-header and -queue-priority-header need -queue")
 	case !precise && (len(f.events) > 0 || f.topic != "" || mode != file.TokensFromHeader):
 		return errors.New("-kv-events, -kv-topic and -tokens need -strategy precise_cache_aware")
 	case precise && len(f.events) != len(f.targets):
@@ -75,6 +88,11 @@ func (f *fleetFlags) file() string {
 	}
 	if f.kvTransfer || len(f.refuse) > 0 {
 		line("[requests]\nallow_kv_transfer = %v\nrefuse_members = [%s]", f.kvTransfer, f.refuse.list())
+	}
+	if q := f.queue; q.enabled {
+		line("[queue]\nenabled = true\nrequests = %d\nmax_waiting = %d\nmax_wait_secs = %v\ncached_first_secs = %v",
+			q.requests, q.maxWaiting, q.maxWait.Seconds(), q.cachedFirst.Seconds())
+		line("tenant_header = %s\npriority_header = %s", quote(q.tenant), quote(q.priority))
 	}
 	for i, t := range f.targets {
 		line("[[providers]]\nname = %s\napi_base = %s", quote(t.name()), quote(t.url))

@@ -74,6 +74,9 @@ func (l *livePage) watch(s *service) {
 		if x := s.gateway.Index(); x != nil {
 			w.Index = x
 		}
+		if q := s.gateway.Queue(); q != nil {
+			w.Queue = q
+		}
 		if err := l.Watch(w); err != nil {
 			s.log.Warn("live page", "err", err)
 		}

@@ -30,6 +30,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/debugui"
@@ -135,6 +136,21 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 		"* how often to read each target's /metrics for the load of other gateways (0: never)")
 	fs.DurationVar(&f.probe, own("probe"), 0,
 		"* how often to ask each target's /health (0: never; the outcomes of requests always count)")
+
+	q := &f.queue
+	fs.BoolVar(&q.enabled, own("queue"), false,
+		"* let requests wait in a line while no target has a place for them, instead of in the engines; a [queue] in a "+
+			"-config has more settings")
+	fs.IntVar(&q.requests, own("queue-requests"), 0,
+		"* -queue: requests in flight at a target of weight 1 at which it has no place (0: only when it refuses more)")
+	fs.IntVar(&q.maxWaiting, own("queue-max"), admission.DefaultMaxWaiting, "* -queue: most requests that wait")
+	fs.DurationVar(&q.maxWait, own("queue-max-wait"), admission.DefaultMaxWait, "* -queue: most time that a request waits")
+	fs.DurationVar(&q.cachedFirst, own("queue-cached-first"), 0,
+		"* -queue: how long a request lets those with a longer cached prefix go before it (0: by arrival)")
+	fs.StringVar(&q.tenant, own("queue-tenant-header"), "",
+		"* -queue: `HEADER` with a request's tenant, among whom places are shared (empty: the client's API key)")
+	fs.StringVar(&q.priority, own("queue-priority-header"), "",
+		"* -queue: `HEADER` with a request's priority, -100 to 100 (empty: all are alike)")
 
 	fs.BoolVar(&f.kvTransfer, own("allow-kv-transfer"), false,
 		"* pass on members such as kv_transfer_params, by which engines hand over KV caches (refused otherwise: from a "+

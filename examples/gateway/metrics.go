@@ -142,6 +142,7 @@ func (h *Handler) metrics() []byte {
 		head(&b, name, kind, help)
 		sample(&b, name, v)
 	}
+	s.waits.write(&b, s.gateway.Queue())
 	one("gateway_requests", "gauge", "Requests that are being served.", float64(h.Active()))
 	one("gateway_body_bytes", "gauge", "Bytes of request bodies and of their texts that are in memory.",
 		float64(h.bodies.Used()))

@@ -245,6 +245,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseModel(w, p.Model, len(in.Bytes()) > 0)
 		return
 	}
+	if r, err = h.cfg.service.classed(r); err != nil {
+		refuse(w, http.StatusBadRequest, 0, err.Error())
+		return
+	}
 	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), names: name.at, where: name.where}
 	for i, m := range matches {
 		x.match = m

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/internal/shareddata"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/roundrobin"
@@ -111,7 +112,7 @@ func (e *engine) share(corpus string) float64 {
 // have found.
 func TestReplay(t *testing.T) {
 	sessions := mixed(tauBench(t), miniSWE(t))
-	if raceDetector {
+	if racetest.Enabled {
 		sessions = sessions[:len(sessions)/5] // it is some 20 times as slow
 	}
 	all := new(engine)

@@ -29,6 +29,7 @@ type service struct {
 	wrong   mismatches
 	live    *livePage // nil: there is none
 	metrics metrics
+	waits   waits
 
 	refuse atomic.Pointer[reqbody.Refused] // members of requests
 
@@ -66,6 +67,8 @@ func (s *service) options() config.Options {
 	return s.live.options(config.Options{
 		Strategies: map[string]file.Strategy{precisecacheaware.Name: precise},
 		Subscribe:  s.streams.subscribe,
+		Class:      classOf,
+		QueueTrace: s.waits.trace(),
 		Logger:     zapTo(s.log),
 		Reloaded: func(_ *file.File, err error) {
 			if err == nil {

@@ -45,6 +45,7 @@ func TestFastAndWrong(t *testing.T) {
 		"nothing":  {plain(200, "application/json", ""), false},
 		"a page":   {plain(200, "text/html", "<!DOCTYPE html><html><body>Sign in</body></html>"), false},
 		"a 500":    {plain(500, "application/json", `{"error":{"message":"no"}}`), false},
+		"a login":  {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, false},
 		"no model": {plain(404, "application/json", `{"error":{"message":"no","code":404}}`), false},
 	} {
 		t.Run(name, func(t *testing.T) {

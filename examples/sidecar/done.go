@@ -19,10 +19,15 @@ type doneRequest struct {
 	Error        string `json:"error"`
 	PromptTokens int    `json:"prompt_tokens"`
 	CachedTokens int    `json:"cached_tokens"`
-	OutputTokens int    `json:"output_tokens"`
+	// CachedReported says that the engine reported CachedTokens: then 0 means that nothing was cached.
+	CachedReported bool `json:"cached_reported"`
+	OutputTokens   int  `json:"output_tokens"`
 	// Reply is the engine's reply as it came, an object or an event stream.
-	Reply        string `json:"reply"`
-	RetryAfterMS int64  `json:"retry_after_ms"`
+	Reply string `json:"reply"`
+	// Made are the ids of state that the reply made at the target. A Reply of which the beginning was sent with stage
+	// first_token has them too.
+	Made         []string `json:"made,omitempty"`
+	RetryAfterMS int64    `json:"retry_after_ms"`
 	// NotSent, TimedOut and Lacking say more of a failure, as router.Outcome and
 	// router.ErrAttemptTimeout have it.
 	NotSent  bool `json:"not_sent"`
@@ -49,6 +54,9 @@ type callerError string
 
 func (e callerError) Error() string { return string(e) }
 
+// maxMade bounds doneRequest.Made.
+const maxMade = 64
+
 // maxRetryAfter bounds the Retry-After of an engine: a day.
 const maxRetryAfter = 24 * 60 * 60 * 1000
 
@@ -61,6 +69,8 @@ func (in *doneRequest) outcome() (router.Outcome, error) {
 		return router.Outcome{}, bad("status is no HTTP status")
 	case min(in.PromptTokens, in.CachedTokens, in.OutputTokens) < 0:
 		return router.Outcome{}, bad("a number of tokens is negative")
+	case len(in.Made) > maxMade:
+		return router.Outcome{}, bad(fmt.Sprintf("made has more than %d ids", maxMade))
 	case in.RetryAfterMS < 0 || in.RetryAfterMS > maxRetryAfter:
 		return router.Outcome{}, bad(fmt.Sprintf("retry_after_ms is not within 0 and %d", maxRetryAfter))
 	}
@@ -73,11 +83,16 @@ func (in *doneRequest) outcome() (router.Outcome, error) {
 	if stage != 0 {
 		o.Stage = stage
 	}
+	if stage == router.FirstToken && r != nil {
+		o.Made = r.Made() // the reply has only begun
+	}
 	o.RetryAfter = time.Duration(in.RetryAfterMS) * time.Millisecond
 	// The caller's own numbers go before those of the reply.
 	o.PromptTokens = cmp.Or(in.PromptTokens, o.PromptTokens)
 	o.CachedTokens = cmp.Or(in.CachedTokens, o.CachedTokens)
 	o.OutputTokens = cmp.Or(in.OutputTokens, o.OutputTokens)
+	o.CachedReported = o.CachedReported || in.CachedReported
+	o.Made = append(o.Made, in.Made...)
 	o.NotSent, o.Lacking = in.NotSent, in.Lacking
 	switch {
 	case in.TimedOut && in.Error != "":
@@ -104,6 +119,7 @@ func (s *Service) done(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		h.lease.Made(o.Made...)
 		h.lease.FirstToken()
 		return &doneReply{}, nil
 	}

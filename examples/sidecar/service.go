@@ -202,6 +202,7 @@ type pickRequest struct {
 		Session string   `json:"session"`
 		Text    string   `json:"text"`
 		Tokens  []uint32 `json:"tokens"`
+		Must    []string `json:"must"`
 	} `json:"prompt"`
 	Exclude    []string `json:"exclude"`
 	DeadlineMS int64    `json:"deadline_ms"`
@@ -282,7 +283,7 @@ func (s *Service) prompt(in *pickRequest) (router.Prompt, error) {
 			return router.Prompt{}, bad("body and prompt are both there")
 		}
 		return router.Prompt{Model: q.Model, Adapter: q.Adapter, Salt: q.Salt, Session: q.Session, Text: q.Text,
-			Tokens: q.Tokens}, nil
+			Tokens: q.Tokens, Must: q.Must}, nil
 	}
 	h := make(http.Header, len(in.Headers))
 	for k, v := range in.Headers {

@@ -30,10 +30,10 @@ var nestedRules = []nestedRule{
 	{pattern: "bench", may: []string{"internal/*"}}, // programs: released with a root of the same version
 	{pattern: "contrib/*"},
 	{pattern: "debugui/browsertest"},
-	{pattern: "examples/caddy", newer: true}, // Caddy does
-	{pattern: "examples/*"},
-	{pattern: "internal/samples/expfmttest", may: []string{"internal/samples"}}, // tests alone, never fetched
-	{pattern: "tools", alone: true, newer: true},                                // staticcheck, apidiff and govulncheck do
+	{pattern: "examples/caddy", may: []string{"internal/statetest"}, newer: true}, // Caddy does; tests alone
+	{pattern: "examples/*", may: []string{"internal/statetest"}},                  // tests alone
+	{pattern: "internal/samples/expfmttest", may: []string{"internal/samples"}},   // never fetched
+	{pattern: "tools", alone: true, newer: true},                                  // its tools do
 }
 
 type goMod struct {

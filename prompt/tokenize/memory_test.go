@@ -5,11 +5,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/warmroute/router/internal/racetest"
 )
 
 // TestMemory: a body of many short members costs no more than its length, and one over MaxBody nothing.
 func TestMemory(t *testing.T) {
-	if raceEnabled {
+	if racetest.Enabled {
 		t.Skip("the race detector changes what is allocated")
 	}
 	body := []byte(`{"messages":[{"role":"user","content":"x"}]` + strings.Repeat(`,"a":1`, (31<<20)/6) + `}`)

@@ -4,11 +4,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/warmroute/router/internal/racetest"
 )
 
 // TestKeyMemory: a key costs a small part of its body's length, or there is none.
 func TestKeyMemory(t *testing.T) {
-	if raceEnabled {
+	if racetest.Enabled {
 		t.Skip("the race detector changes what is allocated")
 	}
 	const size = 31 << 20

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/strategy/cacheaware"
 )
 
@@ -83,7 +84,7 @@ func BenchmarkRecord(b *testing.B) {
 }
 
 func TestPickAllocatesTheMemoAlone(t *testing.T) {
-	if raceDetector {
+	if racetest.Enabled {
 		t.Skip("under the race detector a sync.Pool forgets at random")
 	}
 	for _, targets := range []int{1, 8, 512} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/kvtest"
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/worthtest"
 	"github.com/warmroute/router/routertest"
@@ -438,7 +439,7 @@ func TestPickWithIndexAllocatesTheMemoAlone(t *testing.T) {
 				t.Fatal(d.Reason, err)
 			}
 		})
-		if n > 1 && !raceEnabled {
+		if n > 1 && !racetest.Enabled {
 			t.Errorf("Pick allocates %v times", n)
 		}
 	}

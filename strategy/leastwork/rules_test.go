@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/internal/worthtest"
 	"github.com/warmroute/router/strategy/leastwork"
 )
@@ -261,7 +262,7 @@ func TestPickAllocatesTheMemoAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if n > 1 && !raceEnabled {
+	if n > 1 && !racetest.Enabled {
 		t.Errorf("Pick allocates %v times", n)
 	}
 }

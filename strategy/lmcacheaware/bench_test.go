@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/strategy/lmcacheaware"
 )
 
@@ -42,7 +43,7 @@ func BenchmarkPick(b *testing.B) {
 }
 
 func TestPickDoesNotAllocate(t *testing.T) {
-	if raceDetector {
+	if racetest.Enabled {
 		t.Skip("under the race detector a sync.Pool forgets at random")
 	}
 	for _, n := range []int{1, 8, 512} {

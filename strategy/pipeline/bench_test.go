@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/racetest"
 	"github.com/warmroute/router/strategy/pipeline"
 )
 
@@ -86,7 +87,7 @@ func BenchmarkRequest(b *testing.B) {
 }
 
 func TestPickAllocatesTheMemoAlone(t *testing.T) {
-	if raceDetector {
+	if racetest.Enabled {
 		t.Skip("under the race detector a sync.Pool forgets at random")
 	}
 	stages := pipeline.Config{

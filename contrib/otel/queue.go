@@ -1,0 +1,38 @@
+package otel
+
+import (
+	"context"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
+	"go.opentelemetry.io/otel/attribute"
+)
+
+const (
+	keyQueue    = attribute.Key("warmroute.queue")
+	keyPriority = attribute.Key("warmroute.priority")
+)
+
+// Queue returns hooks for admission.Config.Trace that count the requests of the waiting
+// line with this name, "" if there is only one, and call those of next.
+func (t *Telemetry) Queue(name string, next admission.Trace) admission.Trace {
+	queue := keyQueue.String(t.queueNames.Get(name))
+	h := next
+	h.Left = func(ctx context.Context, p router.Prompt, class admission.Class, waited time.Duration, cause string) {
+		priority := keyPriority.Int(class.Priority)
+		t.queueLeft.Add(ctx, 1, attrs(queue, keyCause.String(cause), priority))
+		if cause == admission.Served {
+			t.queueWait.Record(ctx, waited.Seconds(), attrs(queue, priority))
+		}
+		if next.Left != nil {
+			next.Left(ctx, p, class, waited, cause)
+		}
+	}
+	return h
+}
+
+// WatchQueue is WatchFleet for a waiting line.
+func (t *Telemetry) WatchQueue(name string, q *admission.Queue) error {
+	return watch(t, t.queues, name, q, q == nil)
+}

@@ -1,5 +1,0 @@
-//go:build race
-
-package prompt
-
-const raceEnabled = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package tokenmemo
-
-const raceEnabled = false

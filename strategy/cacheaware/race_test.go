@@ -1,5 +1,0 @@
-//go:build race
-
-package cacheaware_test
-
-const raceDetector = true

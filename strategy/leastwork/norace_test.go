@@ -1,5 +1,0 @@
-//go:build !race
-
-package leastwork_test
-
-const raceEnabled = false

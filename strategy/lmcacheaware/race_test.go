@@ -1,5 +1,0 @@
-//go:build race
-
-package lmcacheaware_test
-
-const raceDetector = true

@@ -1,5 +1,0 @@
-//go:build race
-
-package precisecacheaware_test
-
-const raceDetector = true
