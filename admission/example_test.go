@@ -71,3 +71,23 @@ func ExampleQueue() {
 	// 429 too_long 1
 	// [served ended canceled too_long too_many too_large]
 }
+
+// A simulation has a clock of its own, and requests that do not block.
+func ExampleNewStepped() {
+	now := time.Unix(0, 0)
+	line, err := admission.NewStepped(admission.Config{MaxWait: time.Minute}, func() time.Time { return now })
+	if err != nil {
+		panic(err)
+	}
+	full := true
+	w := &router.Waiting{Peek: func() int { return 0 }}
+	w.Try = func() (router.Again, bool) { return router.Again{}, full }
+	line.Enter(context.Background(), w, func(err error) { fmt.Println("ended:", err) })
+	fmt.Println(line.Step().Unix(), line.Stats().Waiting)
+	now, full = now.Add(time.Second), false
+	fmt.Println(line.Step().IsZero(), line.Stats().Waiting)
+	// Output:
+	// 60 1
+	// ended: <nil>
+	// true 0
+}

@@ -223,7 +223,7 @@ func (n *line) charge(w *waiter) {
 			b.byName[w.class.Tenant].deficit -= n.queue.cost(w.Decision)
 		}
 	}
-	n.served[n.n%uint64(len(n.served))] = time.Now()
+	n.served[n.n%uint64(len(n.served))] = n.queue.now()
 	n.n++
 }
 
@@ -264,7 +264,7 @@ func (n *line) hopeless(w *waiter) bool {
 // oldest returns the request of bands that has waited longest, and for that long, of
 // those that are not hopeless.
 func (n *line) oldest(bands []*band, long time.Duration) (w *waiter) {
-	before := time.Now().Add(-long)
+	before := n.queue.now().Add(-long)
 	for _, b := range bands {
 		for _, t := range b.active {
 			i := slices.IndexFunc(t.waiters, func(x *waiter) bool { return !n.hopeless(x) })
@@ -283,7 +283,7 @@ func (n *line) oldest(bands []*band, long time.Duration) (w *waiter) {
 // the one with the longest cached prefix.
 func (n *line) of(t *tenant) *waiter {
 	first, cfg := t.waiters[0], n.queue.cfg.Load()
-	if cfg.CachedFirst == 0 || time.Since(first.Since) >= cfg.CachedFirst || len(t.waiters) == 1 {
+	if cfg.CachedFirst == 0 || n.queue.now().Sub(first.Since) >= cfg.CachedFirst || len(t.waiters) == 1 {
 		return first
 	}
 	best, most := first, 0
@@ -315,7 +315,7 @@ func (n *line) expect() time.Duration {
 	if have == 0 {
 		return min(n.queue.cfg.Load().MaxWait, maxRetryAfter)
 	}
-	since := time.Since(n.served[(n.n-have)%uint64(len(n.served))])
+	since := n.queue.now().Sub(n.served[(n.n-have)%uint64(len(n.served))])
 	each := since / time.Duration(have)
 	return max(min(time.Duration(n.count)*each, maxRetryAfter), time.Second)
 }
