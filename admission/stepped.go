@@ -70,12 +70,15 @@ func (s *Stepped) Enter(ctx context.Context, w *router.Waiting, ended func(error
 // returns; that is zero if none waits.
 func (s *Stepped) Step() (again time.Time) {
 	q := s.queue
-	for _, e := range slices.Clone(s.entered) {
-		switch {
+	now := q.now()
+	for i := 0; i < len(s.entered); {
+		switch e := s.entered[i]; {
 		case e.ctx.Err() != nil:
-			q.giveUp(e.waiter, Canceled)
-		case !q.now().Before(e.until):
+			q.giveUp(e.waiter, Canceled) // takes it out of entered
+		case !now.Before(e.until):
 			q.giveUp(e.waiter, TooLong)
+		default:
+			i++
 		}
 	}
 	models := make([]string, 0, len(q.lines))

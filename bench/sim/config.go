@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/bench/trace"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/share"
@@ -62,6 +63,8 @@ type Config struct {
 	Gateways int
 	// Share is what the gateways share.
 	Share Sharing
+	// Line is each gateway's waiting line; nil: requests wait in the engines alone.
+	Line *admission.Config
 	// Scrape is how often each gateway learns the queue depth of each engine; it
 	// stays as it was in between. 0 means never.
 	Scrape time.Duration

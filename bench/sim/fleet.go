@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/bench/trace"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
@@ -67,6 +68,7 @@ type gate struct {
 	receive  func([]byte)
 	polled   instant // when Poll is to be called; 0: not
 	touched  bool
+	line     *line // nil: there is none
 	view     *loadview.View
 	router   *router.Router
 	listener listener
@@ -99,6 +101,7 @@ const (
 	evReplay
 	evFrame
 	evPoll
+	evLine
 	evArrive
 	evRetry
 	evStep
@@ -241,7 +244,16 @@ func (f *fleet) addGate(g int) error {
 	if err != nil {
 		return err
 	}
-	gt.view, gt.router = v, router.New(s, v, router.Options{Rand: jitter.Uint64})
+	opts := router.Options{Rand: jitter.Uint64}
+	if f.cfg.Line != nil {
+		steps, err := admission.NewStepped(*f.cfg.Line, f.clock)
+		if err != nil {
+			return err
+		}
+		gt.line = &line{Stepped: steps}
+		opts.Queue = gt.line
+	}
+	gt.view, gt.router = v, router.New(s, v, opts)
 	f.gates = append(f.gates, gt)
 	return f.offer(gt)
 }
@@ -302,11 +314,14 @@ func (f *fleet) run(ctx context.Context) error {
 			if g := f.gates[i]; g.polled == f.now {
 				f.touch(i)
 			}
+		case evLine:
+			f.gates[i].line.freed = true
 		case evFleet:
 			f.happen(i)
 		case evBack:
 			f.back(i)
 		}
+		f.settle()
 		f.poll()
 		if f.cfg.verify != nil {
 			for _, en := range f.engines {

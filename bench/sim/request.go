@@ -26,12 +26,27 @@ func (f *fleet) send(i int) {
 	}
 	r.attempts++
 	g := f.gates[r.gate]
+	if g.line != nil {
+		g.line.route(g.router, r.prompt, r.exclude, func(l *router.Lease, err error) { f.start(i, l, err) })
+		return
+	}
 	l, err := g.router.Route(context.Background(), r.prompt, r.exclude...)
+	f.start(i, l, err)
+}
+
+// start hands request i to the engine that Route has chosen.
+func (f *fleet) start(i int, l *router.Lease, err error) {
+	r, t := &f.reqs[i], &f.cfg.Workload.Requests[i]
+	g := f.gates[r.gate]
 	if err != nil {
 		if !errors.Is(err, router.ErrNoTarget) {
 			f.err = fmt.Errorf("sim: %s: request %d: %w", f.cfg.Policy.Name, i, err)
 		}
-		f.res.Lost++
+		if none := (*router.NoTargetError)(nil); errors.As(err, &none) && none.Shed != "" {
+			f.res.Shed++
+		} else {
+			f.res.Lost++
+		}
 		f.end(i)
 		return
 	}

@@ -18,11 +18,13 @@ type Result struct {
 	// Requests is how many there were. Finished ones were answered in full; Broken
 	// ones lost their replica after the first token; Lost ones were never answered,
 	// because no replica was left to try or Attempts ran out; Rejected ones are too
-	// long for any replica. Retries counts attempts beyond the first.
+	// long for any replica; Shed ones were given up by the gateway's line. Retries
+	// counts attempts beyond the first.
 	Requests int `json:"requests"`
 	Finished int `json:"finished"`
 	Broken   int `json:"broken"`
 	Lost     int `json:"lost"`
+	Shed     int `json:"shed,omitempty"`
 	Rejected int `json:"rejected"`
 	Retries  int `json:"retries"`
 	// Preempted counts requests that had to give their blocks back while they
@@ -146,7 +148,7 @@ func (r *Result) check() error {
 		return fmt.Errorf("sim: %s, %s at %v: a hit share of %v is above the ideal, %v", r.Workload, r.Policy, r.Rate,
 			r.HitShare, r.IdealShare)
 	}
-	if n := r.Finished + r.Broken + r.Lost + r.Rejected; n != r.Requests {
+	if n := r.Finished + r.Broken + r.Lost + r.Shed + r.Rejected; n != r.Requests {
 		return fmt.Errorf("sim: %s, %s at %v: %d requests ended of %d", r.Workload, r.Policy, r.Rate, n, r.Requests)
 	}
 	return nil

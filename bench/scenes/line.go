@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
+	"github.com/warmroute/router/bench/sim"
+	"github.com/warmroute/router/bench/trace"
+	"github.com/warmroute/router/strategy/cacheaware"
+	"github.com/warmroute/router/strategy/leastwork"
+)
+
+// crowd is a workload for which a fleet is too small, or for a comparison large enough.
+type crowd struct {
+	workload string
+	rate     float64
+}
+
+var crowds = []crowd{
+	{"mooncake-conversation", 2.5}, {"mooncake-synthetic", 3}, {"hot", 160}, {"mooncake-conversation", 1.5}, {"hot", 80},
+}
+
+// place is a rule of the places where requests wait.
+type place struct {
+	name string
+	line *admission.Config // nil: in the engines alone
+}
+
+// patient are bounds that nobody reaches: as the engines', which shed nothing.
+func patient(c admission.Config) *admission.Config {
+	c.MaxWaiting, c.MaxBytes, c.MaxWait = 1<<20, 1<<40, 1000*time.Hour
+	return &c
+}
+
+const cachedFirst = 10 * time.Second
+
+var placesToWait = []place{
+	{"engines", nil},
+	{"line, 16 requests", patient(admission.Config{Requests: 16})},
+	{"line, 64 requests", patient(admission.Config{Requests: 64})},
+	{"line, 16k tokens", patient(admission.Config{Prefill: 16 << 10})},
+	{"line, 64k tokens", patient(admission.Config{Prefill: 64 << 10})},
+	{"line, 16k tokens, cached first", patient(admission.Config{Prefill: 16 << 10, CachedFirst: cachedFirst})},
+	{"line, 64k tokens, cached first", patient(admission.Config{Prefill: 64 << 10, CachedFirst: cachedFirst})},
+	{"line, 64k tokens, bounds by default", &admission.Config{Prefill: 64 << 10}},
+	{"line, 64k tokens, at most 10 s", &admission.Config{Prefill: 64 << 10, MaxWait: 10 * time.Second}},
+	{"line, 64k tokens, at most 10 s, cached first",
+		&admission.Config{Prefill: 64 << 10, MaxWait: 10 * time.Second, CachedFirst: cachedFirst}},
+}
+
+var lineStrategies = []sim.Policy{
+	{Name: leastwork.Name, New: func(e sim.Env) (router.Strategy, error) {
+		return leastwork.New(leastwork.Config{Rand: e.Rand})
+	}},
+	{Name: cacheaware.Name, New: func(e sim.Env) (router.Strategy, error) {
+		return cacheaware.New(cacheaware.Config{Rand: e.Rand})
+	}},
+}
+
+// soon is the time to first token within which an answer counts as good.
+const soon = 10 * time.Second
+
+// lined are the means of runs.
+type lined struct {
+	mean, p50, p99, cached, good, shed float64
+}
+
+// lines prints the table of requests that wait in the engines, and in a line before them.
+func lines(out io.Writer, data, only string, seeds int) error {
+	fmt.Fprintln(out,
+		"| workload | strategy | requests wait in | TTFT mean, s | p50 | p99 | cached | goodput, 1/s | shed |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|")
+	for _, c := range crowds {
+		if only != "" && only != c.workload {
+			continue
+		}
+		for _, p := range lineStrategies {
+			rows, err := c.play(data, p, seeds)
+			if err != nil {
+				return err
+			}
+			for i, r := range rows {
+				fmt.Fprintf(out, "| %s %g | %s | %s | %.2f | %.2f | %.1f | %.3f | %.2f | %.1f%% |\n", c.workload, c.rate, p.Name,
+					placesToWait[i].name, r.mean, r.p50, r.p99, r.cached, r.good, 100*r.shed)
+			}
+		}
+	}
+	return nil
+}
+
+// play returns a row for each of placesToWait.
+func (c crowd) play(data string, p sim.Policy, seeds int) ([]lined, error) {
+	known := append(trace.Recorded(data), trace.Generated()...)
+	at := slices.IndexFunc(known, func(k trace.Source) bool { return k.Name == c.workload })
+	if at < 0 {
+		return nil, fmt.Errorf("scenes: no workload %q", c.workload)
+	}
+	results := make([]*sim.Result, seeds*len(placesToWait))
+	errs := make([]error, len(results))
+	loads := make([]func() (*trace.Workload, error), seeds)
+	for k := range loads {
+		loads[k] = sync.OnceValues(func() (*trace.Workload, error) { return known[at].Build(c.rate, uint64(k+1)) })
+	}
+	slots := make(chan bool, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i := range results {
+		slots <- true
+		wg.Go(func() {
+			defer func() { <-slots }()
+			k := i / len(placesToWait)
+			w, err := loads[k]()
+			if err == nil {
+				results[i], err = sim.Run(context.Background(), sim.Config{Workload: w, Rate: c.rate, Policy: p,
+					Seed: uint64(k + 1), Replicas: known[at].Replicas, Scrape: 5 * time.Second, Requests: true,
+					Line: placesToWait[i%len(placesToWait)].line})
+			}
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	rows := make([]lined, len(placesToWait))
+	for i, r := range results {
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		rows[i%len(rows)].add(r, float64(seeds))
+	}
+	return rows, nil
+}
+
+// add adds a run of so many.
+func (l *lined) add(r *sim.Result, of float64) {
+	good := 0
+	for _, t := range r.FirstTokens {
+		if t >= 0 && t <= soon.Seconds() {
+			good++
+		}
+	}
+	l.mean += r.TTFT.Mean / of
+	l.p50 += r.TTFT.P50 / of
+	l.p99 += r.TTFT.P99 / of
+	l.cached += r.HitShare / of
+	l.good += float64(good) / r.Span / of
+	l.shed += float64(r.Shed) / float64(r.Requests) / of
+}
+
+// dataFolder has the recorded traces, seen from the module's folder.
+var dataFolder = filepath.Join("..", "..", "shared", "data")
