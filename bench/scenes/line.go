@@ -34,26 +34,28 @@ type place struct {
 	line *admission.Config // nil: in the engines alone
 }
 
-// patient are bounds that nobody reaches: as the engines', which shed nothing.
-func patient(c admission.Config) *admission.Config {
+// unbounded are bounds that nobody reaches: as the engines', which shed nothing.
+func unbounded(c admission.Config) *admission.Config {
 	c.MaxWaiting, c.MaxBytes, c.MaxWait = 1<<20, 1<<40, 1000*time.Hour
 	return &c
 }
 
-const cachedFirst = 10 * time.Second
-
 var placesToWait = []place{
 	{"engines", nil},
-	{"line, 16 requests", patient(admission.Config{Requests: 16})},
-	{"line, 64 requests", patient(admission.Config{Requests: 64})},
-	{"line, 16k tokens", patient(admission.Config{Prefill: 16 << 10})},
-	{"line, 64k tokens", patient(admission.Config{Prefill: 64 << 10})},
-	{"line, 16k tokens, cached first", patient(admission.Config{Prefill: 16 << 10, CachedFirst: cachedFirst})},
-	{"line, 64k tokens, cached first", patient(admission.Config{Prefill: 64 << 10, CachedFirst: cachedFirst})},
-	{"line, 64k tokens, bounds by default", &admission.Config{Prefill: 64 << 10}},
-	{"line, 64k tokens, at most 10 s", &admission.Config{Prefill: 64 << 10, MaxWait: 10 * time.Second}},
-	{"line, 64k tokens, at most 10 s, cached first",
-		&admission.Config{Prefill: 64 << 10, MaxWait: 10 * time.Second, CachedFirst: cachedFirst}},
+	{"line, 16 requests", unbounded(admission.Config{Requests: 16})},
+	{"line, 64 requests", unbounded(admission.Config{Requests: 64})},
+	{"line, 16k tokens", unbounded(admission.Config{Prefill: 16 << 10})},
+	{"line, 256k tokens", unbounded(admission.Config{Prefill: 256 << 10})},
+	{"line, 16k tokens, cached first of 16 for 60 s",
+		unbounded(admission.Config{Prefill: 16 << 10, CachedFirst: time.Minute})},
+	{"line, 16k tokens, cached first of 256 for 300 s",
+		unbounded(admission.Config{Prefill: 16 << 10, CachedFirst: 5 * time.Minute, Lookahead: 256})},
+	{"line, 16k tokens, default bounds", &admission.Config{Prefill: 16 << 10}},
+	{"line, 16k tokens, at most 5 s", &admission.Config{Prefill: 16 << 10, MaxWait: 5 * time.Second}},
+	{"line, 16k tokens, at most 5 s, cached first of 16",
+		&admission.Config{Prefill: 16 << 10, MaxWait: 5 * time.Second, CachedFirst: 5 * time.Second}},
+	{"line, 16k tokens, at most 5 s, cached first of 256",
+		&admission.Config{Prefill: 16 << 10, MaxWait: 5 * time.Second, CachedFirst: 5 * time.Second, Lookahead: 256}},
 }
 
 var lineStrategies = []sim.Policy{

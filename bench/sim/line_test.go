@@ -9,8 +9,8 @@ import (
 	"github.com/warmroute/router/admission"
 )
 
-// TestLine: a line whose places nobody reaches changes nothing; one that is reached holds the bound of each replica,
-// is the same each time, and ends or sheds all requests.
+// TestLine: a line that nobody waits in changes nothing; another one keeps the bound of each replica, is the same
+// each time, and ends or sheds all requests.
 func TestLine(t *testing.T) {
 	w := workload(t, "none", 4, 400)
 	run := func(line *admission.Config, verify func(*engine)) *Result {
@@ -38,7 +38,8 @@ func TestLine(t *testing.T) {
 	if d := cmp.Diff(r, held()); d != "" {
 		t.Error("not the same again:", d)
 	}
-	if r := run(&admission.Config{Requests: 3, MaxWait: time.Second}, nil); r.Shed == 0 || r.Finished+r.Shed != r.Requests {
+	r = run(&admission.Config{Requests: 3, MaxWait: time.Second}, nil)
+	if r.Shed == 0 || r.Finished+r.Shed != r.Requests {
 		t.Errorf("%d finished, %d shed of %d", r.Finished, r.Shed, r.Requests)
 	}
 }
