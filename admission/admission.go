@@ -58,6 +58,7 @@ type Config struct {
 	Quantum int
 	// CachedPrice is the price of a token that is cached at the target, 0 to 1; one
 	// that is not costs 1. 0 means DefaultCachedPrice; negative: cached tokens are free.
+	// No request costs less than 256, because its reply takes time too.
 	CachedPrice float64
 	// CachedFirst lets the request with the longest cached prefix at a target with a
 	// place go before older ones of its tenant and priority, which do not wait longer than

@@ -190,12 +190,13 @@ func TestFairness(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for range 20 {
 			classes := []Class{{Tenant: "a", Weight: 1}, {Tenant: "b", Weight: 1}, {Tenant: "c", Weight: 3}}
-			size := map[string]int{"a": 1 + r.IntN(500), "b": 1 + r.IntN(500), "c": 1 + r.IntN(500)}
-			quantum, n, largest := 500+r.IntN(1000), 60, slices.Max([]int{size["a"], size["b"], size["c"]})
+			size := map[string]int{"a": 1 + r.IntN(2000), "b": 1 + r.IntN(2000), "c": 1 + r.IntN(2000)}
+			price := func(tenant string) int { return max(size[tenant], minPrice) }
+			quantum, n, largest := 500+r.IntN(1000), 60, max(price("a"), price("b"), price("c"))
 			order := contend(t, Config{Quantum: quantum}, n, func(c Class, _ int) int { return size[c.Tenant] }, classes...)
 			given, served := map[string]float64{}, map[string]int{}
 			for _, c := range order {
-				given[c.Tenant] += float64(size[c.Tenant]) / c.Weight
+				given[c.Tenant] += float64(price(c.Tenant)) / c.Weight
 				if served[c.Tenant]++; served[c.Tenant] == n {
 					break // now it has nothing that waits
 				}
@@ -211,10 +212,28 @@ func TestFairness(t *testing.T) {
 	})
 }
 
+// Prompts that cost next to nothing do not let a tenant keep its turn: a quantum pays for
+// 32 requests at most.
+func TestShortPrompts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		none := func(Class, int) int { return 0 }
+		order := contend(t, Config{}, 100, none, Class{Tenant: "a"}, Class{Tenant: "b"})
+		row := 0
+		for i, c := range order[:150] { // later one may be alone
+			if row++; i > 0 && c != order[i-1] {
+				row = 1
+			}
+			if row > DefaultQuantum/minPrice+1 {
+				t.Fatalf("%d of %s in a row", row, c.Tenant)
+			}
+		}
+	})
+}
+
 // A tenant that has one request at a time in the queue owes what it was given.
 func TestDebtsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t, Config{Requests: 1, Quantum: 100})
+		q := newQueue(t, Config{Requests: 1, Quantum: 300})
 		r, _ := fleet(t, q, 1, router.Options{})
 		var given [2]int
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -232,9 +251,9 @@ func TestDebtsStay(t *testing.T) {
 				l.Done(router.Outcome{})
 			}
 		}
-		wg.Go(func() { client(0, 1000) })
+		wg.Go(func() { client(0, 3000) })
 		for range 5 {
-			wg.Go(func() { client(1, 100) })
+			wg.Go(func() { client(1, 300) })
 		}
 		wg.Wait()
 		if f := float64(given[0]) / float64(given[1]); f < 0.9 || f > 1.1 {

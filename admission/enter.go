@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/warmroute/router"
@@ -146,13 +145,20 @@ func (q *Queue) end(w *waiter, cause string) {
 	}
 }
 
-// cost returns the price in tokens of a request that was served as d says. Four bytes
-// count as a token.
-func (q *Queue) cost(d router.Decision) float64 {
+// minPrice is the least that a request costs, in tokens: its reply takes time too. Without
+// it, a quantum would pay for thousands of short prompts in a row.
+const minPrice = 256
+
+// cost returns the price in tokens of w, which was served. Four bytes count as a token.
+// Strategies that do not match prompts give no length: then the prompt itself has it.
+func (q *Queue) cost(w *waiter) float64 {
+	d := w.Decision
 	length, cached := float64(max(d.Length, 0)), float64(max(min(d.Cached, d.Length), 0))
-	c := length - cached + cached*max(q.cfg.Load().CachedPrice, 0)
 	if d.Unit == router.Bytes {
-		c /= 4
+		length, cached = length/4, cached/4
 	}
-	return math.Max(c, 1)
+	if length == 0 {
+		length = float64(w.bytes) / 4
+	}
+	return max(length-cached+cached*max(q.cfg.Load().CachedPrice, 0), minPrice)
 }

@@ -83,11 +83,11 @@ func ExampleNewStepped() {
 	w := &router.Waiting{Peek: func() int { return 0 }}
 	w.Try = func() (router.Again, bool) { return router.Again{}, full }
 	line.Enter(context.Background(), w, func(err error) { fmt.Println("ended:", err) })
-	fmt.Println(line.Step().Unix(), line.Stats().Waiting)
+	fmt.Println(line.Step().Sub(now), line.Stats().Waiting)
 	now, full = now.Add(time.Second), false
 	fmt.Println(line.Step().IsZero(), line.Stats().Waiting)
 	// Output:
-	// 60 1
+	// 100ms 1
 	// ended: <nil>
 	// true 0
 }

@@ -220,7 +220,7 @@ func (n *line) nowhere(account string) {
 func (n *line) charge(w *waiter) {
 	for _, b := range n.bands {
 		if b.priority == w.class.Priority {
-			b.byName[w.class.Tenant].deficit -= n.queue.cost(w.Decision)
+			b.byName[w.class.Tenant].deficit -= n.queue.cost(w)
 		}
 	}
 	n.served[n.n%uint64(len(n.served))] = n.queue.now()

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -87,14 +86,14 @@ func (s *Stepped) Step() (again time.Time) {
 	}
 	slices.Sort(models)
 	s.turn++
-	look := time.Duration(0)
+	look := lookAgain
 	for i := range models {
 		n := q.lines[models[(i+s.turn)%len(models)]]
 		if n == nil {
 			continue
 		}
 		if after, empty := n.serve(); !empty && after.After > 0 {
-			look = min(cmp.Or(look, after.After), after.After)
+			look = min(look, max(after.After, minLook))
 		}
 	}
 	left := s.left
@@ -107,8 +106,8 @@ func (s *Stepped) Step() (again time.Time) {
 			again = e.until
 		}
 	}
-	if at := q.now().Add(max(look, minLook)); look > 0 && at.Before(again) {
-		again = at
+	if at := q.now().Add(look); at.Before(again) {
+		again = at // as a Queue does
 	}
 	return again
 }

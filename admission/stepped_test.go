@@ -51,7 +51,7 @@ func TestStepped(t *testing.T) {
 	ctx, cancel := context.WithCancel(as(Class{Tenant: "d"}))
 	enter(ctx, "d1")
 	enter(as(Class{Tenant: "a"}), "a4") // one too many
-	if again := s.Step(); !again.Equal(now.Add(time.Minute)) || !s.Busy("") || s.Stats().Waiting != 6 {
+	if again := s.Step(); !again.Equal(now.Add(lookAgain)) || !s.Busy("") || s.Stats().Waiting != 6 {
 		t.Error(again, s.Stats())
 	}
 	cancel()

@@ -23,8 +23,8 @@ func (s *site) fleet(policy string) (router.Fleet, error) {
 		r.targets = append(r.targets, router.Target{ID: id, Ref: i, Load: router.Load{Known: true}})
 	}
 	switch policy {
-	case "warmroute":
-		v, err := loadview.New(loadview.Config{Now: func() time.Time { return begin.Add(s.now) }, Rand: s.rand.Uint64})
+	case "warmroute", lineKnown, lineLearned:
+		v, err := loadview.New(loadview.Config{Now: s.time, Rand: s.rand.Uint64})
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
+	"github.com/warmroute/router/bench/sim"
 	"github.com/warmroute/router/strategy/leastload"
 )
 
@@ -39,7 +41,15 @@ type overloaded struct {
 const below = 0.9
 
 // healthPolicies are the rules of health that are compared, over least_load and the same retries.
-var healthPolicies = []string{"warmroute", "envoy_outliers", "smg_breakers", "llmd_saturation", "none"}
+var healthPolicies = []string{"warmroute", lineKnown, lineLearned, "envoy_outliers", "smg_breakers", "llmd_saturation",
+	"none"}
+
+// The policies that are "warmroute" with a waiting line in front: with as many places for each engine as it has, and
+// with those that an engine is seen to have. Keys are the tenants.
+const (
+	lineKnown   = "warmroute, line"
+	lineLearned = "warmroute, line, places unknown"
+)
 
 // parties are the clients' models and keys; the first is the one in overload.
 var parties = []router.Prompt{
@@ -56,6 +66,8 @@ type site struct {
 	engine [][]*pool // by number and party
 	router *router.Router
 	opts   router.Options
+	line   *sim.Line // nil: there is none
+	looks  time.Duration
 	busy   tally
 	others tally
 	wanted int // clients of the first party
@@ -117,6 +129,12 @@ func (o overload) run() (overloaded, error) {
 		return overloaded{}, err
 	}
 	s.opts = router.Options{Rand: s.rand.Uint64}.WithDefaults()
+	if line, ok := lineOf(o.policy); ok {
+		if s.line, err = sim.NewLine(line, s.time); err != nil {
+			return overloaded{}, err
+		}
+		s.opts.Queue = s.line
+	}
 	s.router = router.New(l, f, s.opts)
 	fits := float64(places * o.engines)
 	for party := 1; party < len(parties); party++ {
@@ -148,6 +166,22 @@ func (o overload) run() (overloaded, error) {
 		tries:    float64(tries) / float64(max(during.served, 1)),
 	}, nil
 }
+
+// lineOf returns the settings of a policy's line, if it has one.
+func lineOf(policy string) (c admission.Config, ok bool) {
+	switch policy {
+	case lineKnown:
+		c.Requests = places
+	case lineLearned:
+	default:
+		return c, false
+	}
+	c.Class = func(_ context.Context, p router.Prompt) admission.Class { return admission.Class{Tenant: p.Account} }
+	return c, true
+}
+
+// time is virtual time.
+func (s *site) time() time.Time { return begin.Add(s.now) }
 
 func (t *tally) mean() float64 { return t.took.Seconds() / float64(max(t.served, 1)) }
 
@@ -211,8 +245,33 @@ func (s *site) client(party int) {
 // attempt sends a request as Router.Do would, and calls done at its end.
 func (s *site) attempt(party, n int, exclude []string, until time.Duration, done func(failed bool)) {
 	p := parties[party]
-	ctx := context.Background()
-	l, err := s.router.Route(ctx, p, exclude...)
+	if s.line != nil {
+		s.line.Route(s.router, p, exclude, func(l *router.Lease, err error) {
+			s.routed(l, err, party, n, exclude, until, done)
+		})
+		s.settle(false)
+		return
+	}
+	l, err := s.router.Route(context.Background(), p, exclude...)
+	s.routed(l, err, party, n, exclude, until, done)
+}
+
+// settle serves the line.
+func (s *site) settle(due bool) {
+	again, ok := s.line.Settle(due)
+	if !ok || again.IsZero() {
+		return
+	}
+	if at := again.Sub(begin); s.looks <= s.now || at < s.looks {
+		s.looks = at
+		s.after(at-s.now, func() { s.settle(s.now == at) })
+	}
+}
+
+// routed sends a request to the engine that Route has chosen.
+func (s *site) routed(l *router.Lease, err error, party, n int, exclude []string, until time.Duration,
+	done func(failed bool)) {
+	p := parties[party]
 	if err != nil {
 		if !s.waits(until, err, func() { s.attempt(party, n, exclude, until, done) }) {
 			done(true)
@@ -269,6 +328,9 @@ func (s *site) waits(until time.Duration, err error, again func()) bool {
 
 // wake calls those that wait if the fleet has changed.
 func (s *site) wake() {
+	if s.line != nil {
+		s.after(0, func() { s.settle(false) })
+	}
 	if s.changes == nil {
 		return
 	}

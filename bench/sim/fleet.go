@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/bench/trace"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
@@ -68,7 +67,7 @@ type gate struct {
 	receive  func([]byte)
 	polled   instant // when Poll is to be called; 0: not
 	touched  bool
-	line     *line // nil: there is none
+	line     *Line // nil: there is none
 	view     *loadview.View
 	router   *router.Router
 	listener listener
@@ -246,11 +245,9 @@ func (f *fleet) addGate(g int) error {
 	}
 	opts := router.Options{Rand: jitter.Uint64}
 	if f.cfg.Line != nil {
-		steps, err := admission.NewStepped(*f.cfg.Line, f.clock)
-		if err != nil {
+		if gt.line, err = NewLine(*f.cfg.Line, f.clock); err != nil {
 			return err
 		}
-		gt.line = &line{Stepped: steps}
 		opts.Queue = gt.line
 	}
 	gt.view, gt.router = v, router.New(s, v, opts)
@@ -315,7 +312,7 @@ func (f *fleet) run(ctx context.Context) error {
 				f.touch(i)
 			}
 		case evLine:
-			f.gates[i].line.freed = true
+			// settle, below, does it.
 		case evFleet:
 			f.happen(i)
 		case evBack:

@@ -3,21 +3,31 @@ package sim
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
 )
 
-// line is a gateway's waiting line: that of package admission, in steps. Each Route runs
-// in a coroutine, which stops while its request waits.
-type line struct {
+// Line is a gateway's waiting line: that of package admission, in steps. Each Route runs
+// in a coroutine, which stops while its request waits. Make one with NewLine.
+type Line struct {
 	*admission.Stepped
 	freed bool
 	ready []*routing // in the order in which they go on
-	next  instant    // of the next step by time
+	next  instant    // of the fleet's next step by time
 }
 
-var _ router.Queue = (*line)(nil)
+// NewLine returns an empty Line with the clock now.
+func NewLine(cfg admission.Config, now func() time.Time) (*Line, error) {
+	steps, err := admission.NewStepped(cfg, now)
+	if err != nil {
+		return nil, err
+	}
+	return &Line{Stepped: steps}, nil
+}
+
+var _ router.Queue = (*Line)(nil)
 
 // routing is a call of Route.
 type routing struct {
@@ -29,10 +39,10 @@ type routing struct {
 }
 
 // Freed is router.Queue's.
-func (l *line) Freed() { l.freed = true }
+func (l *Line) Freed() { l.freed = true }
 
 // Wait is router.Queue's.
-func (l *line) Wait(ctx context.Context, w *router.Waiting) (err error) {
+func (l *Line) Wait(ctx context.Context, w *router.Waiting) (err error) {
 	r := ctx.Value(routingKey{}).(*routing)
 	l.Enter(ctx, w, func(e error) {
 		err = e
@@ -45,8 +55,8 @@ func (l *line) Wait(ctx context.Context, w *router.Waiting) (err error) {
 
 type routingKey struct{}
 
-// route calls done with the result of Route, now or later.
-func (l *line) route(r *router.Router, p router.Prompt, exclude []string, done func(*router.Lease, error)) {
+// Route calls done with the result of r.Route, now or in a Settle.
+func (l *Line) Route(r *router.Router, p router.Prompt, exclude []string, done func(*router.Lease, error)) {
 	c := &routing{done: done}
 	ctx := context.WithValue(context.Background(), routingKey{}, c)
 	c.next, _ = iter.Pull(func(yield func(struct{}) bool) {
@@ -63,22 +73,35 @@ func (c *routing) resume() {
 	}
 }
 
-// settle serves the line of each gateway until nothing changes at this instant.
+// Settle lets requests go on until none finds a place, if there may be one by now: a
+// request came, or has come further, or the time of a Settle before has come. It returns
+// that time; ok is false if nothing was to be done.
+func (l *Line) Settle(due bool) (again time.Time, ok bool) {
+	for l.freed || due {
+		l.freed, due = false, false
+		again, ok = l.Step(), true
+		ready := l.ready
+		l.ready = nil
+		for _, c := range ready {
+			c.resume()
+		}
+	}
+	return again, ok
+}
+
+// settle serves the lines of the gateways.
 func (f *fleet) settle() {
 	for g, gt := range f.gates {
-		l := gt.line
-		for l != nil && l.freed {
-			l.freed = false
-			again := l.Step()
-			ready := l.ready
-			l.ready = nil
-			for _, c := range ready {
-				c.resume()
-			}
-			if t := at(again.Sub(base)); !again.IsZero() && (l.next <= f.now || t < l.next) {
-				l.next = t
-				f.post(event{at: t, kind: evLine, index: int32(g)})
-			}
+		if gt.line == nil {
+			continue
+		}
+		again, ok := gt.line.Settle(gt.line.next == f.now)
+		if !ok || again.IsZero() {
+			continue
+		}
+		if t := at(again.Sub(base)); gt.line.next <= f.now || t < gt.line.next {
+			gt.line.next = t
+			f.post(event{at: t, kind: evLine, index: int32(g)})
 		}
 	}
 }

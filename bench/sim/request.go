@@ -27,7 +27,7 @@ func (f *fleet) send(i int) {
 	r.attempts++
 	g := f.gates[r.gate]
 	if g.line != nil {
-		g.line.route(g.router, r.prompt, r.exclude, func(l *router.Lease, err error) { f.start(i, l, err) })
+		g.line.Route(g.router, r.prompt, r.exclude, func(l *router.Lease, err error) { f.start(i, l, err) })
 		return
 	}
 	l, err := g.router.Route(context.Background(), r.prompt, r.exclude...)
