@@ -12,6 +12,7 @@ package admission
 import (
 	"cmp"
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -215,7 +216,15 @@ func (q *Queue) Places(targets []router.Target) []router.Target {
 	}
 	copied := false
 	for i := range targets {
-		if t := &targets[i]; t.State != router.Ready || !cfg.full(t) {
+		t := &targets[i]
+		if t.State != router.Ready || t.Load.InFlight <= 0 {
+			continue
+		}
+		requests, prefill := cfg.Requests, cfg.Prefill
+		if t.Weight > 0 && t.Weight != 1 {
+			requests, prefill = scaled(requests, t.Weight), scaled(prefill, t.Weight)
+		}
+		if (requests <= 0 || t.Load.InFlight < requests) && (prefill <= 0 || t.Load.Prefill < prefill) {
 			continue
 		}
 		if !copied {
@@ -227,13 +236,12 @@ func (q *Queue) Places(targets []router.Target) []router.Target {
 	return targets
 }
 
-func (c *Config) full(t *router.Target) bool {
-	n, weight := t.Load.InFlight, 1.0
-	if t.Weight > 0 {
-		weight = t.Weight
+// scaled returns the limit n of a target with the weight: 1 at the least, 0 for any number.
+func scaled(n int, weight float64) int {
+	if x := math.Ceil(float64(n) * weight); n > 0 && x < math.MaxInt32 {
+		return int(max(x, 1))
 	}
-	return n > 0 && (c.Requests > 0 && float64(n) >= weight*float64(c.Requests) ||
-		c.Prefill > 0 && float64(t.Load.Prefill) >= weight*float64(c.Prefill))
+	return 0
 }
 
 // Busy is router.Queue's.

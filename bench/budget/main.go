@@ -29,6 +29,7 @@ var groups = []struct {
 	{"kvindex", kvindexRows},
 	{"prompt", promptRows},
 	{"route", routeRows},
+	{"queue", queueRows},
 	{"gateway", gatewayRows},
 }
 
