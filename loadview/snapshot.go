@@ -48,7 +48,7 @@ func (v *View) Snapshot() []Status {
 		if m.queueKnown(now) {
 			s.QueuedKnown = true
 			s.QueuedAge = max(now-time.Duration(m.reported.Load()), 0)
-			sum += int64(t.Load.Queued)
+			sum += m.peers.beyond(m.queued.Load())
 			known++
 		}
 		if e := m.trouble.Load(); e != nil {
@@ -63,7 +63,7 @@ func (v *View) Snapshot() []Status {
 			all[i].Target.State = m.stateIf(now, true)
 		}
 		if !all[i].QueuedKnown {
-			all[i].Target.Load.Queued = mean
+			all[i].Target.Load.Queued = mean + toInt(m.peers.inFlight())
 		}
 		all[i].Target.Load.Queued += m.handicap(now)
 	}

@@ -30,35 +30,38 @@ func ExampleNewMemory() {
 func TestMemorySlowSubscriber(t *testing.T) {
 	bus := share.NewMemory()
 	release := make(chan struct{})
-	slow, quick := make(chan byte, 4096), make(chan byte, 4096)
-	stop, err := bus.Subscribe("s", func(data []byte) { <-release; slow <- data[0] })
+	slow, quick := make(chan int, 4096), make(chan int, 4096)
+	number := func(data []byte) int { return int(data[0]) | int(data[1])<<8 }
+	stop, err := bus.Subscribe("s", func(data []byte) { <-release; slow <- number(data) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	stopQuick, err := bus.Subscribe("s", func(data []byte) { quick <- data[0] })
+	stopQuick, err := bus.Subscribe("s", func(data []byte) { quick <- number(data) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	lost := 0
-	buf := make([]byte, 1)
+	buf := make([]byte, 2)
 	for i := range 1500 {
-		buf[0] = byte(i)
+		buf[0], buf[1] = byte(i), byte(i>>8)
 		if err := bus.Publish("s", buf); err != nil {
 			if !errors.Is(err, share.ErrDropped) {
 				t.Fatal(err)
 			}
 			lost++
 		}
-		if got := <-quick; got != byte(i) {
+		if got := <-quick; got != i {
 			t.Fatalf("the quick one got %d, want %d", got, i)
 		}
 	}
 	close(release)
-	for i := range 1500 - lost {
-		if got := <-slow; got != byte(i) {
-			t.Fatalf("the slow one got %d, want %d", got, i)
+	for last, i := -1, 0; i < 1500-lost; i++ {
+		got := <-slow
+		if got <= last {
+			t.Fatalf("the slow one got %d after %d", got, last)
 		}
+		last = got
 	}
 	if s := bus.State(); lost == 0 || s.Dropped != uint64(lost) || s.Sent != 1500 || !s.Connected {
 		t.Errorf("%d were lost; state %+v", lost, s)

@@ -27,6 +27,13 @@ func (n *Node) ask(now time.Duration) {
 		return
 	}
 	n.mu.Lock()
+	for _, p := range n.peers {
+		if silent := now > p.heard+n.cfg.Silence; silent && p.gap != 0 && !p.silent {
+			p.silent, n.want = true, true // others may have the facts that it does not repeat
+		} else if !silent {
+			p.silent = false
+		}
+	}
 	if n.busy {
 		n.mu.Unlock()
 		return
@@ -37,7 +44,7 @@ func (n *Node) ask(now time.Duration) {
 		if now < p.asked+askAgain || now > p.heard+n.cfg.Silence {
 			continue
 		}
-		if p.lost || !n.joined && now >= settle && p.marks > 0 && p.up > now {
+		if p.lost || n.want || !n.joined && now >= settle && p.marks > 0 && p.born < 0 {
 			if from == nil || !p.lost && p.marks > from.marks {
 				id := p.id
 				from, next = p, func() { n.askSnapshot(id) }
@@ -53,7 +60,7 @@ func (n *Node) ask(now time.Duration) {
 		from.asked = max(now, 1)
 		n.busy = true
 	} else if now >= settle+askTimeout {
-		n.joined = true // nobody is older
+		n.join(now) // nobody is older
 	}
 	n.mu.Unlock()
 	if from != nil {
@@ -63,6 +70,13 @@ func (n *Node) ask(now time.Duration) {
 			n.busy = false
 			n.mu.Unlock()
 		})
+	}
+}
+
+// join notes that the first look for peers is over.
+func (n *Node) join(now time.Duration) {
+	if !n.joined {
+		n.joined, n.joinedAt = true, now
 	}
 }
 
@@ -130,8 +144,8 @@ func (n *Node) askRepair(id, after, upTo uint64) {
 		p.lost = true
 		n.stats.lost++
 	}
-	for range r.count(3) {
-		number := r.uvarint()
+	for range r.count(4) {
+		number, ago := r.uvarint(), r.uvarint()
 		size := r.count(1)
 		if r.err != nil {
 			break
@@ -139,7 +153,8 @@ func (n *Node) askRepair(id, after, upTo uint64) {
 		section := reader{b: r.b[:size]}
 		r.b = r.b[size:]
 		if p.window.accept(number) {
-			n.readFacts(&section, section.count(factSize), now)
+			at := stampOf(now)
+			n.readFacts(p, &section, number, at-stamp(min(ago, uint64(at))))
 			n.stats.repaired++
 		}
 		if section.err != nil {
@@ -156,6 +171,7 @@ func (n *Node) askRepair(id, after, upTo uint64) {
 
 // frames appends the facts of frames after one, up to another, as many as fit.
 func (n *Node) frames(b []byte, after, upTo uint64) []byte {
+	now := stampOf(n.now())
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	oldest := upTo + 1
@@ -172,6 +188,7 @@ func (n *Node) frames(b []byte, after, upTo uint64) []byte {
 	b = binary.AppendUvarint(b, uint64(last-first))
 	for _, l := range n.log[first:last] {
 		b = binary.AppendUvarint(b, l.number)
+		b = binary.AppendUvarint(b, uint64(now-min(l.at, now)))
 		b = binary.AppendUvarint(b, uint64(len(l.facts)))
 		b = append(b, l.facts...)
 	}
@@ -212,7 +229,8 @@ func (n *Node) askSnapshot(id uint64) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.joined = true
+	n.join(n.now())
+	n.want = false
 	n.stats.snapshots++
 	if p := n.peers[id]; p != nil {
 		p.lost = false
@@ -342,7 +360,7 @@ func (n *Node) readPage(r *reader, now time.Duration) {
 		n.table.mu.Lock()
 		for range count {
 			m := Mark(max(r.uint48(), 1))
-			if when < n.table.horizonOf(k) {
+			if when < n.table.horizonOf(k) || n.table.backs.has(m, k, when) {
 				continue
 			}
 			if _, who, ok := n.table.look(m, k); ok && who == own {

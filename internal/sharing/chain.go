@@ -84,6 +84,7 @@ type Chain struct {
 
 	// Of the prompt as it was sent; used by the goroutine of Poll alone.
 	target uint16
+	at     stamp
 	fresh  []Mark // marks that nobody had said of the target before
 
 	known atomic.Uint64 // see Known

@@ -123,9 +123,11 @@ func (n *Node) fact(o *op, at stamp) {
 	case factUnsent:
 		if o.chain.target == k {
 			for _, m := range o.chain.fresh {
-				t.unhold(m, k, own)
+				t.unhold(m, k, own|others, o.chain.at)
+				t.backs.add(m, k, o.chain.at)
 			}
 			f.marks = n.out.put(o.chain.fresh)
+			f.age = uint64(at - min(o.chain.at, at))
 		}
 		if len(f.marks) == 0 {
 			t.mu.Unlock()
@@ -159,7 +161,7 @@ func (o *out) put(marks []Mark) []byte {
 // deepest one that is not.
 func (n *Node) said(o *op, k uint16, at stamp) (parent Mark) {
 	t, c := n.table, o.chain
-	c.target, c.fresh = k, c.fresh[:0]
+	c.target, c.at, c.fresh = k, at, c.fresh[:0]
 	deepest := Mark(0) // that is in the table
 	known := uint64(0)
 	for i, m := range c.Marks {
@@ -205,7 +207,7 @@ func (n *Node) publishLive(now time.Duration) {
 	o.frame = b
 	if o.nFacts > 0 {
 		n.mu.Lock()
-		n.keep(n.facts, b[section:])
+		n.keep(n.facts, b[section:], stampOf(now))
 		n.mu.Unlock()
 	}
 	n.publish(b, now)
@@ -228,6 +230,7 @@ func (n *Node) publish(b []byte, now time.Duration) {
 type logged struct {
 	number uint64
 	facts  []byte
+	at     stamp
 }
 
 // The bounds of the log.
@@ -237,8 +240,8 @@ const (
 )
 
 // keep is under mu.
-func (n *Node) keep(number uint64, facts []byte) {
-	n.log = append(n.log, logged{number, append([]byte(nil), facts...)})
+func (n *Node) keep(number uint64, facts []byte, at stamp) {
+	n.log = append(n.log, logged{number, append([]byte(nil), facts...), at})
 	n.logSize += len(facts)
 	for len(n.log) > maxLog || n.logSize > maxLogBytes {
 		n.logSize -= len(n.log[0].facts)
@@ -269,7 +272,7 @@ func (n *Node) hello(now time.Duration) {
 	name := n.cfg.Name[:min(len(n.cfg.Name), maxName)]
 	b = binary.AppendUvarint(b, uint64(len(name)))
 	b = append(b, name...)
-	b = binary.AppendUvarint(b, uint64(now/time.Second))
+	b = binary.AppendUvarint(b, uint64(now/time.Millisecond))
 	n.table.mu.RLock()
 	b = binary.AppendUvarint(b, uint64(n.table.used))
 	n.table.mu.RUnlock()

@@ -114,6 +114,11 @@ func (n *Node) Confirm(id string, age time.Duration) {
 	n.add(op{kind: factConfirm, id: id, at: stampOf(n.now() - age)})
 }
 
+// Forget notes that the target lost its cache.
+func (n *Node) Forget(id string) {
+	n.add(op{kind: factForget, id: id})
+}
+
 // Known returns how many leading bytes of the prompt others said the target holds when it was sent, and how long ago
 // the last of them said so. It is known once a Poll has passed since Sent.
 func (n *Node) Known(c *Chain) (held int, age time.Duration) {

@@ -68,6 +68,8 @@ type Node struct {
 	lag      lag
 	reported [2]bool
 	joined   bool
+	joinedAt time.Duration
+	want     bool // a snapshot of any peer
 	busy     bool // a request is under way
 	log      []logged
 	logSize  int

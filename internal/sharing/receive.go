@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// recentFrames is how many frames of a peer that has just been seen are asked for.
+const recentFrames = 256
+
 // maxPeers bounds the peers that are known at once.
 const maxPeers = 1024
 
@@ -15,10 +18,11 @@ type peer struct {
 	id        uint64
 	name      string
 	marks     int
-	up        time.Duration // at the last hello
+	born      time.Duration // when it started, by its last hello; 0: there was none
 	heard     time.Duration
-	clock     uint64 // header.sent of the last frame
-	last      uint64 // number of its last frame
+	first     time.Duration // when it was first heard
+	clock     uint64        // header.sent of the last frame
+	last      uint64        // number of its last frame
 	gauges    map[uint16]gaugeOf
 	counted   bool // its gauges are in the sums
 	window    window
@@ -26,7 +30,10 @@ type peer struct {
 	asked     time.Duration
 	roundTrip time.Duration
 	late      time.Duration // since when that is too long; 0: it is not
+	silent    bool          // with frames missing
 	lost      bool          // frames are missing that its log does not have
+	quickest  time.Duration // a frame by the two clocks; 0: there was none
+	unsent    unsent
 }
 
 type gaugeOf struct {
@@ -101,11 +108,10 @@ func (n *Node) receive(data []byte, now time.Duration) (changed []uint16, err er
 	more, err := n.readGauges(p, &h, &r, now)
 	changed = append(changed, more...)
 	if h.kind == kindLive && err == nil {
-		count := r.count(factSize)
-		if count > 0 && p.window.accept(h.facts) {
-			n.readFacts(&r, count, now)
-		} else if count > 0 {
+		if len(r.b) > 1 && !p.window.accept(h.facts) {
 			r.b = nil // it was here before
+		} else {
+			n.readFacts(p, &r, h.facts, stampOf(now-p.excess(&h, now)))
 		}
 		err = r.end()
 	}
@@ -130,10 +136,8 @@ func (n *Node) peerOf(h *header, now time.Duration) *peer {
 			return nil
 		}
 		p = &peer{id: h.node, gauges: map[uint16]gaugeOf{}}
-		p.window.done = h.facts
-		if h.kind == kindLive && h.facts > 0 {
-			p.window.done-- // it may be the one with them
-		}
+		p.window.done = h.facts - min(h.facts, recentFrames) // some may be on their way, or lost
+		p.first = now
 		n.peers[h.node] = p
 	}
 	p.heard = now
@@ -166,7 +170,7 @@ func (n *Node) leave(p *peer) (changed []uint16) {
 // heard reads a hello.
 func (n *Node) heard(p *peer, r *reader, now time.Duration) error {
 	name := r.string(maxName)
-	up := r.number(1 << 30)
+	up := r.number(1 << 40)
 	marks := r.number(1 << 30)
 	for range r.count(8) {
 		id, clock, held := r.uint48(), r.uvarint(), r.number(1<<40)
@@ -184,7 +188,11 @@ func (n *Node) heard(p *peer, r *reader, now time.Duration) error {
 	if p.name != name {
 		p.name = name
 	}
-	p.up, p.marks = time.Duration(up)*time.Second, int(marks)
+	first := p.born == 0
+	p.born, p.marks = now-max(time.Duration(up)*time.Millisecond, 1), int(marks)
+	if first && n.joined && p.first > n.joinedAt+askTimeout && p.born < p.first-askTimeout {
+		p.lost = true // it was there before, and was not heard
+	}
 	return nil
 }
 
@@ -224,18 +232,65 @@ func (n *Node) readGauges(p *peer, h *header, r *reader, now time.Duration) (cha
 	return changed, r.err
 }
 
-// readFacts applies the facts of a frame.
-func (n *Node) readFacts(r *reader, count int, now time.Duration) {
-	at := stampOf(now)
-	for range count {
+// excess returns how much later than the quickest one a frame came.
+func (p *peer) excess(h *header, now time.Duration) time.Duration {
+	took := now - time.Duration(min(h.sent, 1<<45))*timeUnit // by two clocks that began apart
+	if took < p.quickest || p.quickest == 0 {
+		p.quickest = took
+	}
+	return min(took-p.quickest, time.Hour)
+}
+
+// readFacts applies the facts of the frame with a number, which was sent at a time.
+func (n *Node) readFacts(p *peer, r *reader, number uint64, at stamp) {
+	for range r.count(factSize) {
 		f := r.fact()
 		if r.err != nil {
 			return
 		}
-		if n.cfg.Cache {
-			n.apply(&f, at)
+		if !n.cfg.Cache {
+			continue
+		}
+		if f.kind == factUnsent {
+			p.unsent.add(&f, number)
+		} else if len(p.unsent) > 0 {
+			f.marks = p.unsent.without(&f, number)
+		}
+		n.apply(&f, at)
+	}
+}
+
+// unsent has the last marks that a peer took back, with the number of the frame: frames that were sent before may come
+// after it.
+type unsent []takenBack
+
+type takenBack struct {
+	tag    uint64
+	mark   Mark
+	number uint64
+}
+
+// maxUnsent bounds the marks that are kept.
+const maxUnsent = 256
+
+func (u *unsent) add(f *fact, number uint64) {
+	for i := range len(f.marks) / 6 {
+		*u = append(*u, takenBack{f.tag, f.mark(i), number})
+	}
+	*u = slices.Delete(*u, 0, max(len(*u)-maxUnsent, 0))
+}
+
+// without returns the marks of f that were not taken back after the frame.
+func (u unsent) without(f *fact, number uint64) []byte {
+	var left []byte
+	for i := range len(f.marks) / 6 {
+		m := f.mark(i)
+		gone := slices.ContainsFunc(u, func(t takenBack) bool { return t.mark == m && t.tag == f.tag && t.number > number })
+		if !gone {
+			left = appendUint48(left, uint64(m))
 		}
 	}
+	return left
 }
 
 // apply brings a fact of another gateway into the table.
@@ -261,7 +316,8 @@ func (n *Node) apply(f *fact, at stamp) {
 		t.setHorizon(k, when+1)
 	case factUnsent:
 		for i := range count {
-			t.unhold(f.mark(i), k, others)
+			t.unhold(f.mark(i), k, others, when+1)
+			t.backs.add(f.mark(i), k, when+1)
 		}
 	default:
 		if when+1 < t.horizonOf(k) {
@@ -285,65 +341,4 @@ func (n *Node) apply(f *fact, at stamp) {
 			t.goesOn(deepest)
 		}
 	}
-}
-
-// window says which of a peer's frames with facts were taken in: all up to done, and those in ahead.
-type window struct {
-	done, highest uint64
-	ahead         []uint64
-}
-
-// maxAhead bounds the frames that are taken in before a missing one.
-const maxAhead = 4096
-
-// accept reports whether a frame is to be taken in, and notes that it is.
-func (w *window) accept(number uint64) bool {
-	if number <= w.done {
-		return false
-	}
-	w.highest = max(w.highest, number)
-	if number == w.done+1 {
-		w.done++
-		w.close()
-		return true
-	}
-	i, found := slices.BinarySearch(w.ahead, number)
-	if found {
-		return false
-	}
-	w.ahead = slices.Insert(w.ahead, i, number)
-	if len(w.ahead) > maxAhead { // what is missing before is given up
-		w.done = w.ahead[0]
-		w.ahead = slices.Delete(w.ahead, 0, 1)
-		w.close()
-	}
-	return true
-}
-
-func (w *window) close() {
-	i := 0
-	for i < len(w.ahead) && w.ahead[i] == w.done+1 {
-		w.done++
-		i++
-	}
-	w.ahead = slices.Delete(w.ahead, 0, i)
-}
-
-// expect notes that the peer has sent frames with facts up to number.
-func (w *window) expect(number uint64) { w.highest = max(w.highest, number) }
-
-func (w *window) missing() bool { return w.highest > w.done }
-
-// skip gives up the frames up to number.
-func (w *window) skip(number uint64) {
-	if number <= w.done {
-		return
-	}
-	w.done = number
-	i, found := slices.BinarySearch(w.ahead, number)
-	if found {
-		i++
-	}
-	w.ahead = slices.Delete(w.ahead, 0, i)
-	w.close()
 }

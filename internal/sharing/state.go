@@ -58,7 +58,7 @@ func (n *Node) State() State {
 	s.LagP50, s.LagP99 = n.lag.quantiles()
 	for _, p := range n.peers {
 		s.Peers = append(s.Peers, Peer{
-			ID: p.id, Name: p.name, Heard: now - p.heard, Lag: p.roundTrip / 2, Up: p.up, Marks: p.marks,
+			ID: p.id, Name: p.name, Heard: now - p.heard, Lag: p.roundTrip / 2, Up: now - p.born, Marks: p.marks,
 			Counted: p.counted && n.LoadShared(), Missing: p.gap != 0 || p.lost,
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
-	"time"
 )
 
 const (
@@ -37,6 +36,7 @@ type table struct {
 	lost    []stamp  // by target: when it lost its cache, the part of horizon that stays
 	ages    []age    // by target
 	now     stamp
+	backs   backs
 	evicted uint64
 	used    int
 }
@@ -198,79 +198,6 @@ func (t *table) horizonOf(target uint16) stamp {
 	return 0
 }
 
-// age is how long a target holds a prompt after it was sent there last, by the denials of engines. It grows slowly,
-// because what is not believed is not asked for.
-type age struct {
-	most stamp // 0: not known
-	at   stamp // when most was learned
-}
-
-const (
-	// leastAge is the least age that a denial may lower most to: a younger prompt may not be computed yet.
-	leastAge = stamp(10 * time.Second / stampUnit)
-	// ageShrink is the part by which most is less than the age of the denied prompt.
-	ageShrink = 8
-	// ageGrow is the part of the time that most grows by, and of itself if it is confirmed.
-	ageGrow = 8
-)
-
-func (a *age) now(now stamp) stamp { return a.most + (now-min(a.at, now))/ageGrow }
-
-func (t *table) room(target uint16) {
-	if n := int(target) + 1; len(t.horizon) < n {
-		t.horizon = append(t.horizon, make([]stamp, n-len(t.horizon))...)
-		t.lost = append(t.lost, make([]stamp, n-len(t.lost))...)
-		t.ages = append(t.ages, make([]age, n-len(t.ages))...)
-	}
-}
-
-// setHorizon drops what was said of a target before s, when it lost its cache.
-func (t *table) setHorizon(target uint16, s stamp) {
-	t.room(target)
-	t.lost[target] = max(t.lost[target], s)
-	t.ages[target] = age{}
-	t.horizon[target] = t.lost[target]
-}
-
-// deny learns that a target did not hold what it was sent so long ago.
-func (t *table) deny(target uint16, old, now stamp) {
-	if old < leastAge {
-		return
-	}
-	t.room(target)
-	a := &t.ages[target]
-	most := max(old-old/ageShrink, leastAge)
-	if a.most != 0 && a.now(now) <= most {
-		return
-	}
-	*a = age{most, now}
-	t.horizon[target] = max(t.lost[target], now-most)
-}
-
-// confirm learns that a target held what it was sent so long ago.
-func (t *table) confirm(target uint16, old, now stamp) {
-	if int(target) >= len(t.ages) || t.ages[target].most == 0 {
-		return
-	}
-	a := &t.ages[target]
-	if most := a.now(now); 2*old >= most {
-		*a = age{most + most/ageGrow, now}
-	}
-}
-
-// tick moves the horizons on.
-func (t *table) tick(now stamp) {
-	if now <= t.now {
-		return
-	}
-	t.now = now
-	for i := range t.ages {
-		if a := &t.ages[i]; a.most != 0 {
-			t.horizon[i] = max(t.lost[i], now-min(a.now(now), now))
-		}
-	}
-}
-
 // hold notes that who (own or others) said at s that the target holds m. It reports whether that is new: nobody has
 // said so since the target's horizon.
 func (t *table) hold(m Mark, target uint16, s stamp, who uint16) (isNew bool) {
@@ -379,14 +306,14 @@ func (t *table) look(m Mark, target uint16) (s stamp, who uint16, ok bool) {
 	return 0, 0, false
 }
 
-// unhold takes back what who said of one target.
-func (t *table) unhold(m Mark, target, who uint16) {
+// unhold takes back what who said of one target, unless somebody said so after last.
+func (t *table) unhold(m Mark, target, who uint16, last stamp) {
 	sl := t.find(m)
 	if sl == nil {
 		return
 	}
 	if h := sl.holder(); h != manySlot {
-		if h&^targetSet != target {
+		if h&^targetSet != target || sl.stamp > last {
 			return
 		}
 		if h &^= who; h&targetSet != 0 {
@@ -407,6 +334,9 @@ func (t *table) unhold(m Mark, target, who uint16) {
 		h := &x.held[i]
 		if h.target&^targetSet != target {
 			continue
+		}
+		if h.stamp > last {
+			return
 		}
 		x.foreign -= int(h.target&who&others) / others
 		if h.target &^= who; h.target&targetSet == 0 {

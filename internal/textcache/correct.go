@@ -176,10 +176,15 @@ func (c *Cache) correct(k *Key, id string, past belief, o *router.Outcome) {
 	reported := min(perToken*float64(max(o.CachedTokens, 0)), float64(k.Size()))
 	more := o.PromptTokens > 0 &&
 		float64(k.Size())*float64(o.CachedTokens)/float64(o.PromptTokens)-held >= least
-	if c.peers != nil && past.chain != nil {
-		c.correctPeers(k, id, &past, reported, least)
-	}
 	l := &c.learned
+	if c.peers != nil && past.chain != nil {
+		l.mu.Lock()
+		e := l.of(id)
+		e.reported(o.CachedTokens)
+		grain := e.grain
+		l.mu.Unlock()
+		c.correctPeers(k, id, &past, reported, least, perToken*float64(grain))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.some = l.some || o.CachedTokens > 0

@@ -105,12 +105,13 @@ func (c *Cache) extend(k *Key, id string, past *belief, more string) {
 
 // correctPeers holds what the others said of the target, if it is more than was sent there from here, against its
 // report.
-func (c *Cache) correctPeers(k *Key, id string, past *belief, reported, least float64) {
+func (c *Cache) correctPeers(k *Key, id string, past *belief, reported, least, grain float64) {
 	n, age := c.peers.Known(past.chain)
 	held := float64(n)
+	whole := held - grain // at least so much of it is in whole blocks
 	switch {
-	case n <= past.Held || held < least:
-	case held-reported >= least && denied*reported < held:
+	case n <= past.Held || held < least || age < sharing.LeastAge:
+	case whole-reported >= least && denied*reported < whole:
 		c.peers.Deny(id, age)
 		c.deniedSince(id, age)
 	case confirmed*(held-reported) <= held:
