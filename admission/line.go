@@ -18,6 +18,8 @@ type line struct {
 	wake   chan struct{}     // of capacity 1
 	round  uint64            // the tries for one event
 	none   map[string]uint64 // the last round in which there was no place for an account
+	anys   map[string]int    // requests that may go anywhere, by account
+	picky  int               // those that may not
 	aged   bool              // the last place went to one that had waited for long
 	served [32]time.Time     // when the last ones were served, a ring
 	n      uint64            // of those that were served
@@ -49,7 +51,8 @@ const lookAgain = 100 * time.Millisecond
 const minLook = time.Millisecond
 
 func newLine(q *Queue, model string) *line {
-	return &line{queue: q, model: model, wake: make(chan struct{}, 1), none: map[string]uint64{}}
+	return &line{queue: q, model: model, wake: make(chan struct{}, 1), none: map[string]uint64{},
+		anys: map[string]int{}}
 }
 
 // wakeUp has the line look for a place.
@@ -84,6 +87,11 @@ func (n *line) add(w *waiter) {
 	t.waiters = slices.Insert(t.waiters, at, w)
 	t.bytes += w.bytes
 	n.count++
+	if w.Any {
+		n.anys[w.Prompt.Account]++
+	} else {
+		n.picky++
+	}
 }
 
 // remove takes w out.
@@ -104,6 +112,14 @@ func (n *line) remove(w *waiter) {
 		}
 	}
 	n.count--
+	switch a := w.Prompt.Account; {
+	case !w.Any:
+		n.picky--
+	case n.anys[a] == 1:
+		delete(n.anys, a)
+	default:
+		n.anys[a]--
+	}
 }
 
 // run serves the line until it is empty.
@@ -248,6 +264,9 @@ func (n *line) top() int {
 // other returns a request that may go to other targets than those that have been tried
 // in this round, nil if there is none. Turns stay as they are.
 func (n *line) other() *waiter {
+	if n.allHopeless() {
+		return nil
+	}
 	for i := range n.bands {
 		if w := n.oldest(n.bands[i:i+1], 0); w != nil {
 			return w
@@ -259,6 +278,20 @@ func (n *line) other() *waiter {
 // hopeless reports whether there is no place for w in this round.
 func (n *line) hopeless(w *waiter) bool {
 	return w.tried == n.round || w.Any && n.none[w.Prompt.Account] == n.round
+}
+
+// allHopeless reports whether there is no place for any request in this round, without
+// a look at each.
+func (n *line) allHopeless() bool {
+	if n.picky > 0 {
+		return false
+	}
+	for account := range n.anys {
+		if n.none[account] != n.round {
+			return false
+		}
+	}
+	return true
 }
 
 // oldest returns the request of bands that has waited longest, and for that long, of

@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"slices"
 	"time"
@@ -13,14 +15,18 @@ import (
 // One goroutine at a time uses it. Make one with NewStepped.
 type Stepped struct {
 	queue   *Queue
-	entered []*stepping // by the times of entry
-	left    []*stepping // have ended, and Step has not reported them
-	turn    int         // so that no model is first each time
+	entered list.List                 // of *stepping, by the times of entry
+	at      map[*waiter]*list.Element // in entered
+	cancels map[*stepping]struct{}    // those with a context that may end
+	left    []*stepping               // have ended, and Step has not reported them
+	number  uint64
+	turn    int // so that no model is first each time
 }
 
 // stepping is a request in a Stepped.
 type stepping struct {
 	ctx    context.Context
+	number uint64 // in the order of entry
 	waiter *waiter
 	until  time.Time
 	ended  func(error)
@@ -32,15 +38,12 @@ func NewStepped(cfg Config, now func() time.Time) (*Stepped, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stepped{queue: q}
+	s := &Stepped{queue: q, at: map[*waiter]*list.Element{}, cancels: map[*stepping]struct{}{}}
 	q.ended = func(w *waiter) {
-		for i, e := range s.entered {
-			if e.waiter == w {
-				s.entered = slices.Delete(s.entered, i, i+1)
-				s.left = append(s.left, e)
-				return
-			}
-		}
+		e := s.entered.Remove(s.at[w]).(*stepping)
+		delete(s.at, w)
+		delete(s.cancels, e)
+		s.left = append(s.left, e)
 	}
 	return s, nil
 }
@@ -57,10 +60,14 @@ func (s *Stepped) Stats() Stats { return s.queue.Stats() }
 // Enter is Queue.Wait, but does not block: a Step calls ended with the result of Wait.
 // The end of ctx is noticed by the next Step.
 func (s *Stepped) Enter(ctx context.Context, w *router.Waiting, ended func(error)) {
-	e := &stepping{ctx: ctx, ended: ended}
+	s.number++
+	e := &stepping{ctx: ctx, number: s.number, ended: ended}
 	q := s.queue
 	e.waiter, e.until = q.waiter(ctx, w), q.now().Add(q.cfg.Load().MaxWait)
-	s.entered = append(s.entered, e)
+	s.at[e.waiter] = s.entered.PushBack(e)
+	if ctx.Done() != nil {
+		s.cancels[e] = struct{}{}
+	}
 	q.enter(e.waiter)
 }
 
@@ -69,16 +76,19 @@ func (s *Stepped) Enter(ctx context.Context, w *router.Waiting, ended func(error
 // returns; that is zero if none waits.
 func (s *Stepped) Step() (again time.Time) {
 	q := s.queue
-	now := q.now()
-	for i := 0; i < len(s.entered); {
-		switch e := s.entered[i]; {
-		case e.ctx.Err() != nil:
-			q.giveUp(e.waiter, Canceled) // takes it out of entered
-		case !now.Before(e.until):
-			q.giveUp(e.waiter, TooLong)
-		default:
-			i++
+	var done []*stepping
+	for e := range s.cancels {
+		if e.ctx.Err() != nil {
+			done = append(done, e)
 		}
+	}
+	slices.SortFunc(done, func(a, b *stepping) int { return cmp.Compare(a.number, b.number) })
+	for _, e := range done {
+		q.giveUp(e.waiter, Canceled)
+	}
+	now := q.now()
+	for f := s.entered.Front(); f != nil && !now.Before(f.Value.(*stepping).until); f = s.entered.Front() {
+		q.giveUp(f.Value.(*stepping).waiter, TooLong)
 	}
 	models := make([]string, 0, len(q.lines))
 	for model := range q.lines {
@@ -101,10 +111,8 @@ func (s *Stepped) Step() (again time.Time) {
 	for _, e := range left {
 		e.ended(q.result(e.ctx, e.waiter))
 	}
-	for _, e := range s.entered {
-		if again.IsZero() || e.until.Before(again) {
-			again = e.until
-		}
+	if f := s.entered.Front(); f != nil {
+		again = f.Value.(*stepping).until
 	}
 	if at := q.now().Add(look); at.Before(again) {
 		again = at // as a Queue does
