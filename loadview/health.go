@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/sharing"
 )
 
 // verdict is the evidence of an outcome about the member.
@@ -61,11 +62,13 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration, key uint64) {
 	m.expire(now)
 	if w == refusal {
 		p.refused(m, f.limit, now, pause)
+		p.tellRefused(m, f.limit.party, pause)
 	} else if f.limit.until > now {
 		f.limit.ended(w == success, f.tried)
 	}
 	if pause > 0 && w != refusal && w != failure {
 		m.pause.Store(max(m.pause.Load(), int64(now+pause)))
+		p.pass(m, sharing.Paused, milliseconds(pause))
 	}
 	probe := m.probe == f
 	if probe {
@@ -136,6 +139,7 @@ func (p *pool) failed(f *flight, probe bool, pause time.Duration, key uint64, no
 	if until := int64(now + pause); pause > 0 && until > m.pause.Load() {
 		m.pause.Store(until)
 		b.pause = until
+		p.pass(m, sharing.Paused, milliseconds(pause))
 	}
 	if probe {
 		p.trip(m, now)
@@ -157,13 +161,16 @@ func (p *pool) count(m *member, now time.Duration) (cooled, broke bool) {
 		if m.faults++; int(m.faults) >= cfg.BreakerFailures {
 			p.trip(m, now)
 			broke = true
+			p.pass(m, sharing.Hint, milliseconds(cfg.BreakerOpen))
 		}
 	}
 	if cfg.CoolAfter > 0 && m.cool.Load() == 0 {
 		m.fails.Store(m.fails.Load() + 1)
-		if int(m.fails.Load()) >= cfg.CoolAfter || p.standsOut(m) {
+		if int(m.fails.Load()) >= cfg.CoolAfter || p.standsOut(m) || now < m.hinted {
 			m.recent = recent{}
-			m.cool.Store(int64(now + p.coolDown(m.doubts)))
+			d := p.coolDown(m.doubts)
+			m.cool.Store(int64(now + d))
+			p.pass(m, sharing.Hint, milliseconds(d))
 			m.doubts++
 			cooled = true
 		}

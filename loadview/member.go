@@ -102,6 +102,8 @@ type member struct {
 	excuses  int           // failures in a row for which requests are to blame
 	excused  time.Duration // when the last of them was
 
+	hinted time.Duration // until when another gateway leaves it alone
+
 	seen    router.State // the state that Trace.StateChanged had last
 	waiting bool         // is in pool.changed
 }

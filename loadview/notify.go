@@ -61,7 +61,25 @@ func (v *View) OnForget(f func(id string)) (stop func()) {
 
 // Forget reports to Trace.Forget and to the functions of OnForget that the
 // member's cache is gone or unknown. Counters and health stay as they are.
-func (v *View) Forget(id string) { v.pool.forgetAll(id) }
+func (v *View) Forget(id string) {
+	v.tellForget(id)
+	v.forgetAll(id)
+}
+
+// tellForget passes on that a member lost its cache, unless it was said just before.
+func (p *pool) tellForget(id string) {
+	if p.peers == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, now := p.byID[id], p.now()
+	if m == nil || m.history.forgotten != 0 && now < m.history.forgotten+repeated {
+		return
+	}
+	m.history.forgotten = max(now, 1)
+	p.tellRestart(id, -1)
+}
 
 func (p *pool) forgetAll(id string) {
 	if f := p.cfg.Load().Trace.Forget; f != nil {

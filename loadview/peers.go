@@ -27,9 +27,6 @@ func (e *elsewhere) join(n *sharing.Node, id string) {
 	}
 }
 
-// leave ends the gauge of a member that is gone: its requests in flight are still there, and end as they do.
-func (e *elsewhere) leave() {}
-
 // shared reports whether the others' load counts.
 func (e *elsewhere) shared() bool { return e.others != nil && e.node.LoadShared() }
 
@@ -85,6 +82,7 @@ func (p *pool) join(s *share.Share) {
 		}
 	})
 	runtime.AddCleanup(p, func(stop func()) { stop() }, stop)
+	listen(p.peers, w.Value)
 }
 
 // elsewhere takes in that the others' load on members has changed.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warmroute/router/internal/sharing"
 	"github.com/warmroute/router/loadview/enginepage"
 )
 
@@ -26,6 +27,8 @@ type history struct {
 	counters []counter
 	failed   bool // the last scrape
 	asleep   bool // the last page
+	// forgotten is when a restart was seen last, or another gateway said so; 0: never.
+	forgotten time.Duration
 }
 
 // counter is a number that only a restart sets back, as the last page of one server
@@ -50,11 +53,16 @@ func (h *history) restarted(p *page) bool {
 	if slices.Contains(h.starts, p.Start) {
 		return false
 	}
+	h.began(p.Start)
+	return len(h.starts) > 1
+}
+
+// began remembers a start time.
+func (h *history) began(start float64) {
 	if len(h.starts) == maxStarts {
 		h.starts = slices.Delete(h.starts, 0, 1)
 	}
-	h.starts = append(h.starts, p.Start)
-	return len(h.starts) > 1
+	h.starts = append(h.starts, start)
 }
 
 // wentBack reports whether total is lower than every counter before. Otherwise it is
@@ -148,8 +156,8 @@ func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
 	}
 	// A page without the load may show a restart all the same.
 	if st.Dialect != "" {
-		restarted = m.history.restarted(&st)
 		st.read = p.now()
+		restarted = p.sawRestart(m, &st)
 		m.page.Store(&st)
 		restarted = p.putAsleep(m, &st) || restarted
 	}
@@ -168,6 +176,21 @@ func (p *pool) report(s *source, st page, err error) (restarted, changed bool) {
 	return restarted, (err != nil) != (old != nil)
 }
 
+// sawRestart reports whether the engine was restarted, unless another gateway has said so before, and passes it on.
+func (p *pool) sawRestart(m *member, st *page) bool {
+	h := &m.history
+	if !h.restarted(st) {
+		return false
+	}
+	before := h.forgotten
+	h.forgotten = max(st.read, 1)
+	if p.peers != nil && st.Start < 0 && before != 0 && st.read < before+repeated {
+		return false
+	}
+	p.tellRestart(m.id, st.Start)
+	return true
+}
+
 // putAsleep notes whether the engine sleeps. It reports whether it fell asleep. What a
 // page says stands as long as its other numbers, so that a page that is gone keeps
 // nobody asleep.
@@ -175,6 +198,15 @@ func (p *pool) putAsleep(m *member, st *page) (fell bool) {
 	fell = st.Asleep && !m.history.asleep
 	woke := !st.Asleep && m.history.asleep
 	m.history.asleep = st.Asleep
+	switch {
+	case fell:
+		p.pass(m, sharing.Asleep, []byte{1})
+		if p.peers != nil {
+			p.peers.Forget(m.id)
+		}
+	case woke:
+		p.pass(m, sharing.Asleep, []byte{0})
+	}
 	if !st.Asleep && m.asleep.Load() == 0 {
 		return false
 	}

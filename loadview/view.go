@@ -220,7 +220,6 @@ func (v *View) change(targets []router.Target, given []Member) {
 			m.gone = true
 			p.countFull(m.state, -1)
 			delete(p.byID, m.id)
-			m.peers.leave()
 			left = append(left, m)
 		}
 	}
@@ -250,7 +249,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 		if t.Left != nil {
 			t.Left(m.id, toInt(m.inFlight.Load()))
 		}
-		v.Forget(m.id)
+		v.forgetAll(m.id)
 	}
 	if t.Joined != nil {
 		for _, c := range joined {

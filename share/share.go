@@ -2,8 +2,11 @@ package share
 
 import (
 	"context"
+	"sync"
 	"time"
+	"weak"
 
+	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/sharing"
 )
 
@@ -81,6 +84,39 @@ func (s *Share) Open() (stop func(), err error) {
 		s.node.Bye()
 		leave()
 	}, nil
+}
+
+// Holders returns a Holders that takes in the bindings of the other gateways, and passes on those that are made here,
+// for Options.Holders: an id of state is then followed whichever gateway it comes to. A binding that was here first
+// stays the first. cfg.Bound is called for the bindings of the others, too. The ids are encrypted on the Bus.
+func (s *Share) Holders(cfg router.HoldersConfig) (*router.Holders, error) {
+	bound := cfg.Bound
+	var heard sync.Map // bindings that are being taken in
+	cfg.Bound = func(id, target string) {
+		if _, ok := heard.Load([2]string{id, target}); !ok {
+			s.node.Pass(sharing.Bound, target, []byte(id))
+		}
+		if bound != nil {
+			bound(id, target)
+		}
+	}
+	h, err := router.NewHolders(cfg)
+	if err != nil {
+		return nil, err
+	}
+	w := weak.Make(h) // the Share may outlive it
+	s.node.OnNews(sharing.Bound, func(target string, id []byte, _ time.Duration) bool {
+		h := w.Value()
+		if h == nil {
+			return false
+		}
+		key := [2]string{string(id), target}
+		heard.Store(key, true)
+		h.Bind(key[0], target)
+		heard.Delete(key)
+		return true
+	})
+	return h, nil
 }
 
 // Poll does what Run does at one moment, and returns how long after it, at most, it is to be called again. It is to be

@@ -141,3 +141,43 @@ func TestConfigErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A response that one gateway's engine made is found by the others.
+func ExampleShare_Holders() {
+	bus := share.NewMemory()
+	var holders []*router.Holders
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for _, name := range []string{"one", "two"} {
+		s, err := share.New(share.Config{Bus: bus, Secret: "known to the gateways alone", Name: name})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		v, err := loadview.New(loadview.Config{Share: s})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if err := v.Put(loadview.Member{ID: "replica-0"}); err != nil {
+			fmt.Println(err)
+			return
+		}
+		h, err := s.Holders(router.HoldersConfig{})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		holders = append(holders, h)
+		go s.Run(ctx)
+		for s.State().Sent == 0 { // until it hears
+			time.Sleep(time.Millisecond)
+		}
+	}
+	holders[0].Bind("resp_1", "replica-0")
+	for holders[1].Len() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println(holders[1].Holder("resp_1"))
+	// Output: replica-0 true
+}

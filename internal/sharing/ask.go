@@ -133,7 +133,13 @@ func (n *Node) askRepair(id, after, upTo uint64) {
 	}
 	now := n.now()
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	defer func() {
+		denied, news := n.denied, n.unheard
+		n.denied, n.unheard = nil, nil
+		n.mu.Unlock()
+		n.deniers.call(denied)
+		n.readers.call(news)
+	}()
 	p := n.peers[id]
 	if p == nil {
 		return

@@ -30,11 +30,13 @@ const (
 	domainMark
 	domainTarget
 	domainTargetSeed
+	domainSession
 )
 
 // Key makes fingerprints that only those who have the fleet's secret can make.
 type Key struct {
 	block                 cipher.Block
+	seal                  cipher.AEAD
 	scopeSeed, targetSeed uint64
 	check                 uint16 // by which frames of another secret are known
 }
@@ -46,7 +48,14 @@ func NewKey(secret, fleet string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	other, err := aes.NewCipher(sum[16:])
+	if err != nil {
+		return nil, err
+	}
 	k := &Key{block: block}
+	if k.seal, err = cipher.NewGCM(other); err != nil {
+		return nil, err
+	}
 	var b scratch
 	k.scopeSeed = k.hash(&b, domainScopeSeed, 0)
 	k.targetSeed = k.hash(&b, domainTargetSeed, 0)

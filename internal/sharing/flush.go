@@ -142,6 +142,10 @@ func (n *Node) fact(o *op, at stamp) {
 		return
 	case factForget:
 		t.setHorizon(k, at+1)
+	case factNews:
+		f.news = n.cfg.Key.sealed(o.news)
+	case factPin, factMoved:
+		f.marks = n.out.put([]Mark{o.pin})
 	}
 	t.mu.Unlock()
 	n.out.facts = f.append(n.out.facts)

@@ -25,6 +25,9 @@ const (
 	factExpire                              // the target holds nothing that was sent before
 	factForget                              // the target lost its cache
 	factMore                                // as factSent, by a reply: it is no further prompt
+	factNews                                // what an engine said, or a hint, sealed
+	factPin                                 // a session was bound to the target
+	factMoved                               // a session went to the target from another
 	factKinds                               // the first that does not exist
 	factConfirm                             // never sent
 	factParent  = 1 << 7                    // a mark comes first that only is to be refreshed
@@ -187,6 +190,7 @@ type fact struct {
 	age    uint64 // stamps between the fact and the frame
 	parent Mark   // 0: none
 	marks  []byte // six bytes each
+	news   []byte // sealed
 }
 
 // factSize is the least size of a fact in a frame.
@@ -202,6 +206,10 @@ func (f *fact) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, f.age)
 	if f.kind == factExpire || f.kind == factForget {
 		return b
+	}
+	if f.kind == factNews {
+		b = binary.AppendUvarint(b, uint64(len(f.news)))
+		return append(b, f.news...)
 	}
 	if f.parent != 0 {
 		b = appendUint48(b, uint64(f.parent))
@@ -219,9 +227,13 @@ func (r *reader) fact() (f fact) {
 	switch {
 	case f.kind == 0 || f.kind >= factKinds:
 		r.fail(fmt.Errorf("share: a fact of kind %d", f.kind))
-	case f.kind == factExpire || f.kind == factForget:
+	case f.kind == factExpire || f.kind == factForget || f.kind == factNews:
 		if parent {
 			r.fail(fmt.Errorf("share: a fact of kind %d with a mark", f.kind))
+		} else if f.kind == factNews {
+			n := r.count(1)
+			f.news = r.b[:n]
+			r.b = r.b[n:]
 		}
 		return f
 	}

@@ -24,11 +24,13 @@ type op struct {
 	kind  uint8
 	id    string
 	chain *Chain
-	at    stamp // of an expiry
+	at    stamp  // of an expiry
+	news  []byte // to be sealed
+	pin   Mark   // a session
 }
 
 func (n *Node) add(o op) {
-	if !n.cfg.Cache {
+	if !n.cfg.Cache && o.kind != factNews && o.kind != factPin && o.kind != factMoved {
 		return
 	}
 	h := &n.hooks

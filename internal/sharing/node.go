@@ -62,6 +62,7 @@ type Node struct {
 	watchers  watchers
 	recorders recorders
 	deniers   deniers
+	readers   readers
 
 	mu       sync.Mutex // of the following
 	peers    map[uint64]*peer
@@ -73,7 +74,9 @@ type Node struct {
 	busy     bool // a request is under way
 	log      []logged
 	logSize  int
-	denied   []denial      // to be reported
+	denied   []denial // to be reported
+	unheard  []news
+	pins     pins
 	waits    time.Duration // how long events wait for their frame, about
 	stats    stats
 
@@ -151,10 +154,10 @@ func (n *Node) Extend(c *Chain, text, more string) *Chain { return n.cfg.Key.Ext
 // Match raises held, the leading bytes of a prompt with these marks that each of ids holds, to the part that others
 // said it holds, and returns how many of them at least many prompts begin with.
 func (n *Node) Match(c *Chain, ids []string, held []int, many int) (shared int) {
+	r := n.targets.resolve(ids, 0) // first, so that facts about them are known to be theirs
 	if len(c.Marks) == 0 || !n.cfg.Cache {
 		return 0
 	}
-	r := n.targets.resolve(ids, 0)
 	var small [64]int
 	found := small[:]
 	if len(ids) > len(found) {

@@ -52,10 +52,11 @@ func (n *Node) Receive(data []byte) {
 		n.stats.bad++
 	}
 	ignored := n.ignored(err)
-	denied := n.denied
-	n.denied = nil
+	denied, news := n.denied, n.unheard
+	n.denied, n.unheard = nil, nil
 	n.mu.Unlock()
 	n.deniers.call(denied)
+	n.readers.call(news)
 	if ignored && n.cfg.Hooks.Ignored != nil {
 		n.cfg.Hooks.Ignored(err)
 	}
@@ -248,7 +249,14 @@ func (n *Node) readFacts(p *peer, r *reader, number uint64, at stamp) {
 		if r.err != nil {
 			return
 		}
-		if !n.cfg.Cache {
+		switch {
+		case f.kind == factNews:
+			n.heardNews(&f, at)
+			continue
+		case f.kind == factPin || f.kind == factMoved:
+			n.heardPin(&f, at)
+			continue
+		case !n.cfg.Cache:
 			continue
 		}
 		if f.kind == factUnsent {

@@ -175,7 +175,7 @@ func (s *Strategy) session(r *scratch, p *router.Prompt) {
 	if !ok || s.cfg.SessionTTL < 0 {
 		return
 	}
-	if r.home, ok = s.cfg.Sessions.target(k, s.cfg.Now()); !ok {
+	if r.home, ok = s.home(k); !ok {
 		return
 	}
 	for i := range r.offer.Targets {

@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/sharing"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
@@ -71,7 +72,8 @@ type Strategy struct {
 	scorers []Weighted
 	weights float64 // their sum
 	cache   *textcache.Cache
-	scratch sync.Pool // of *scratch
+	scratch sync.Pool     // of *scratch
+	peers   *sharing.Node // nil: none
 }
 
 var (
@@ -88,7 +90,7 @@ func New(c Config) (*Strategy, error) {
 	if err := c.open(); err != nil {
 		return nil, err
 	}
-	s := &Strategy{cfg: c, scorers: c.scorers(), cache: textcache.New(c.Trie)}
+	s := &Strategy{cfg: c, scorers: c.scorers(), cache: textcache.New(c.Trie), peers: c.Share.Inside(sharing.Inside{})}
 	s.cache.Join(c.Share)
 	for _, w := range s.scorers {
 		s.weights += w.Weight
@@ -283,7 +285,7 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	switch {
 	case !keyed:
 	case ok:
-		s.cfg.Sessions.record(&m.visit, k, d.Target.ID, &o, s.cfg.Now(), s.cfg.SessionTTL)
+		s.record(&m.visit, k, d.Target.ID, &o)
 	default:
 		s.cfg.Sessions.recordByHand(k, d.Target.ID, &o, s.cfg.Now(), s.cfg.SessionTTL)
 	}

@@ -49,6 +49,7 @@ type session struct {
 	key        sessionKey
 	id         string // the target's
 	expires    time.Time
+	bound      time.Time
 	mark       uint64 // Sessions.forgets when it was bound
 	served     bool   // the target has shown a token since it was bound
 	byHand     int    // requests under way that were recorded without a memo
@@ -134,10 +135,10 @@ func (s *Sessions) record(v *visit, k sessionKey, id string, o *router.Outcome, 
 	case stage == router.Sent:
 		v.mark, v.made = s.forgets.Mark(), e == nil
 		if e == nil {
-			e = s.bind(k, id)
+			e = s.bind(k, id, now)
 		}
 	case !s.forgets.Forgotten(id, v.mark):
-		e = s.learn(v, e, k, id, o, first)
+		e = s.learn(v, e, k, id, o, first, now)
 	}
 	if e != nil {
 		s.touch(e, now.Add(ttl))
@@ -146,7 +147,8 @@ func (s *Sessions) record(v *visit, k sessionKey, id string, o *router.Outcome, 
 }
 
 // learn returns the binding that is left, nil if none is. first says that no token was seen before o.
-func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *router.Outcome, first bool) *session {
+func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *router.Outcome, first bool,
+	now time.Time) *session {
 	mine := e != nil && e.id == id
 	switch {
 	case o.Stage == router.Failed:
@@ -158,7 +160,7 @@ func (s *Sessions) learn(v *visit, e *session, k sessionKey, id string, o *route
 		// The end of a reply after its first token changes nothing, unless the
 		// binding was lost meanwhile.
 		if !mine && (first || e == nil) {
-			e = s.bind(k, id)
+			e = s.bind(k, id, now)
 		}
 		if e.id == id {
 			e.served = true
@@ -176,7 +178,7 @@ func (s *Sessions) recordByHand(k sessionKey, id string, o *router.Outcome, now 
 	switch {
 	case o.Stage == router.Sent:
 		if e == nil || e.id != id {
-			e = s.bind(k, id)
+			e = s.bind(k, id, now)
 		}
 		e.byHand++
 	case e == nil || e.id != id || e.byHand == 0:
@@ -198,7 +200,7 @@ func (s *Sessions) recordByHand(k sessionKey, id string, o *router.Outcome, now 
 }
 
 // bind binds k to id again.
-func (s *Sessions) bind(k sessionKey, id string) *session {
+func (s *Sessions) bind(k sessionKey, id string, now time.Time) *session {
 	e := s.all[k]
 	if e == nil {
 		if len(s.all) >= s.max {
@@ -210,7 +212,7 @@ func (s *Sessions) bind(k sessionKey, id string) *session {
 		e.unlink()
 		*e = session{key: e.key}
 	}
-	e.id, e.mark = id, s.forgets.Mark()
+	e.id, e.bound, e.mark = id, now, s.forgets.Mark()
 	e.link(&s.ring)
 	return e
 }

@@ -1,0 +1,160 @@
+package loadview
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/warmroute/router/internal/sharing"
+)
+
+// What an engine said to one gateway of a fleet holds for all of them: that it is full, and for whom, that it wants a
+// pause, was restarted or sleeps. A cool-down and an open breaker are what one gateway concluded, maybe of its own
+// connection: to the others they are hints. A hint cools no member. While it holds, one failure of a member here is
+// enough to cool it.
+
+// repeated is how long after a restart without a start time another one is taken for the same.
+const repeated = 15 * time.Second
+
+// pass passes on a piece of news about m.
+func (p *pool) pass(m *member, kind sharing.Kind, body []byte) {
+	if p.peers != nil && !m.gone {
+		p.peers.Pass(kind, m.id, body)
+	}
+}
+
+func milliseconds(d time.Duration) []byte {
+	return binary.AppendUvarint(nil, uint64(max(d, 0)/time.Millisecond))
+}
+
+// tellRefused passes on that m refused a request of a party for a time.
+func (p *pool) tellRefused(m *member, to party, retryAfter time.Duration) {
+	if p.peers == nil || retryAfter <= 0 {
+		return
+	}
+	b := milliseconds(retryAfter)
+	for _, s := range []string{to.model, to.account} {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	}
+	p.pass(m, sharing.Refused, b)
+}
+
+// tellRestart passes on that m lost its cache, by a restart at a time of its own clock, negative if it has none.
+func (p *pool) tellRestart(id string, start float64) {
+	if p.peers != nil {
+		p.peers.Forget(id)
+		p.peers.Pass(sharing.Restarted, id, binary.LittleEndian.AppendUint64(nil, math.Float64bits(start)))
+	}
+}
+
+// listen has the pool take in the news of the other gateways. get returns it as long as it is in use.
+func listen(n *sharing.Node, get func() *pool) {
+	on := func(kind sharing.Kind, f func(p *pool, m *member, body []byte, age, now time.Duration) (forget bool)) {
+		n.OnNews(kind, func(id string, body []byte, age time.Duration) bool {
+			p := get()
+			if p == nil {
+				return false
+			}
+			p.mu.Lock()
+			m, forget := p.byID[id], false
+			if m != nil {
+				now := p.now()
+				forget = f(p, m, body, age, now)
+				p.putLimits(m, now)
+				p.watchEnds(m)
+				p.putState(m, now)
+			}
+			p.mu.Unlock()
+			if forget {
+				p.forgetAll(id)
+			}
+			p.notify()
+			return true
+		})
+	}
+	on(sharing.Refused, (*pool).heardRefused)
+	on(sharing.Paused, (*pool).heardPause)
+	on(sharing.Restarted, (*pool).heardRestart)
+	on(sharing.Asleep, (*pool).heardAsleep)
+	on(sharing.Hint, (*pool).heardHint)
+}
+
+// duration reads a number of milliseconds, and returns what is left of it and of b.
+func (p *pool) duration(b []byte, age time.Duration) (time.Duration, []byte) {
+	ms, n := binary.Uvarint(b)
+	if n <= 0 {
+		return 0, nil
+	}
+	most := max(p.cfg.Load().RetryAfterMax, p.cfg.Load().CoolMax, p.cfg.Load().BreakerOpen, 0)
+	return min(time.Duration(min(ms, math.MaxInt32))*time.Millisecond, most) - age, b[n:]
+}
+
+func (p *pool) heardRefused(m *member, body []byte, age, now time.Duration) bool {
+	left, b := p.duration(body, age)
+	var names [2]string
+	for i := range names {
+		size, n := binary.Uvarint(b)
+		if n <= 0 || size > uint64(len(b)-n) || size > maxName {
+			return false
+		}
+		names[i], b = string(b[n:n+int(size)]), b[n+int(size):]
+	}
+	if left = min(left, p.cfg.Load().RetryAfterMax); left > 0 && p.cfg.Load().FullFor > 0 {
+		p.refused(m, m.limitOf(party{names[0], names[1]}), now, left)
+	}
+	return false
+}
+
+func (p *pool) heardPause(m *member, body []byte, age, now time.Duration) bool {
+	if left, _ := p.duration(body, age); min(left, p.cfg.Load().RetryAfterMax) > 0 {
+		m.pause.Store(max(m.pause.Load(), int64(now+min(left, p.cfg.Load().RetryAfterMax))))
+	}
+	return false
+}
+
+func (p *pool) heardRestart(m *member, body []byte, _, now time.Duration) (forget bool) {
+	if len(body) != 8 {
+		return false
+	}
+	start := math.Float64frombits(binary.LittleEndian.Uint64(body))
+	h := &m.history
+	if start >= 0 {
+		if slices.Contains(h.starts, start) {
+			return false // it was seen here
+		}
+		h.began(start)
+	} else if h.forgotten != 0 && now < h.forgotten+repeated {
+		return false
+	}
+	h.forgotten = max(now, 1)
+	return true
+}
+
+func (p *pool) heardAsleep(m *member, body []byte, age, now time.Duration) (forget bool) {
+	if len(body) != 1 {
+		return false
+	}
+	asleep := body[0] != 0
+	fell := asleep && !m.history.asleep
+	until := now - age + p.cfg.Load().Scrape.StaleAfter
+	if asleep == m.history.asleep || until <= now {
+		return false
+	}
+	m.history.asleep = asleep
+	if !asleep {
+		m.asleep.Store(0)
+		p.slowStart(m, now)
+		return false
+	}
+	m.asleep.Store(int64(until))
+	p.watch(until)
+	return fell
+}
+
+func (p *pool) heardHint(m *member, body []byte, age, now time.Duration) bool {
+	if left, _ := p.duration(body, age); left > 0 {
+		m.hinted = max(m.hinted, now+left)
+	}
+	return false
+}
