@@ -25,6 +25,7 @@ func (q *Queue) defaults() {
 	*q = Queue{
 		MaxWaiting: c.MaxWaiting, MaxBytes: int(c.MaxBytes), MaxWaitSecs: c.MaxWait.Seconds(),
 		AgingSecs: c.Aging.Seconds(), Quantum: c.Quantum, CachedPrice: c.CachedPrice,
+		Lookahead: c.Lookahead,
 	}
 }
 

@@ -78,6 +78,9 @@ type Queue struct {
 	// CachedFirstSecs is how long a request lets those with a longer cached prefix, of its
 	// tenant and priority, go before it. 0: by arrival.
 	CachedFirstSecs float64 `toml:"cached_first_secs" min:"0" max:"3600"`
+	// Lookahead is how many requests are tried, and looked at for CachedFirstSecs, for one
+	// place.
+	Lookahead int `toml:"lookahead" min:"1" max:"4096"`
 	// TenantHeader names the header of a request with the name of its tenant; "": the
 	// client's API key is the tenant. PriorityHeader names the header with its priority, -100
 	// to 100; "": all have the same. A client that can set them can go ahead of
@@ -91,7 +94,7 @@ func (q *Queue) Config() admission.Config {
 	c := admission.Config{
 		Requests: q.Requests, Prefill: q.Prefill, MaxWaiting: q.MaxWaiting, MaxBytes: int64(q.MaxBytes),
 		MaxWait: secs(q.MaxWaitSecs), Aging: secs(q.AgingSecs), Quantum: q.Quantum, CachedPrice: q.CachedPrice,
-		CachedFirst: secs(q.CachedFirstSecs),
+		CachedFirst: secs(q.CachedFirstSecs), Lookahead: q.Lookahead,
 	}
 	if c.CachedPrice == 0 {
 		c.CachedPrice = -1

@@ -17,7 +17,7 @@ type instruments struct {
 	stateChanges, losses                                            metric.Int64Counter
 	gaps, missing, malformed, overflows, replays, transitions       metric.Int64Counter
 	lag, queueWait                                                  metric.Float64Histogram
-	queueLeft                                                       metric.Int64Counter
+	queueLeft, queueModels                                          metric.Int64Counter
 	queueWaiting, queueBytes                                        metric.Int64ObservableGauge
 	targetsByState, scrapeFailing, inFlight, queued, prefill        metric.Int64ObservableGauge
 	streamsByState                                                  metric.Int64ObservableGauge
@@ -138,6 +138,9 @@ func (i *instruments) make(m metric.Meter) error {
 
 	i.queueLeft = k.counter("warmroute.queue.requests", "{request}",
 		"Requests that waited for a place at a target and wait no more, by the cause and their priority.")
+	i.queueModels = k.counter("warmroute.queue.model.requests", "{request}",
+		"Requests that waited for a place at a target and wait no more, by the cause and their model; the first models "+
+			"have a name, further ones are other.")
 	i.queueWait = k.histogram("warmroute.queue.wait", "s",
 		"Time that requests waited for a place at a target and got one.",
 		.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60)

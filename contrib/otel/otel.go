@@ -89,8 +89,9 @@ func (c Config) WithDefaults() Config {
 
 // Telemetry is safe for concurrent use and starts no goroutine. Make one with New.
 type Telemetry struct {
-	routes, strategies, fleets, reasons, indexNames, trieNames, queueNames *observe.Names
-	targets                                                                *observe.Targets
+	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
+	queueNames, modelNames                                     *observe.Names
+	targets                                                    *observe.Targets
 	instruments
 	registration metric.Registration
 
@@ -117,8 +118,8 @@ func New(cfg Config) (*Telemetry, error) {
 		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes),
 		fleets:     observe.NewNames(cfg.MaxRoutes),
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
-		queueNames: observe.NewNames(cfg.MaxRoutes),
-		reasons:    observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
+		queueNames: observe.NewNames(cfg.MaxRoutes), modelNames: observe.NewNames(cfg.MaxRoutes),
+		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), queues: make(map[string]*admission.Queue),
 		streams: make(map[*Stream]struct{}),

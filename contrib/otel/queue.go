@@ -12,6 +12,7 @@ import (
 const (
 	keyQueue    = attribute.Key("warmroute.queue")
 	keyPriority = attribute.Key("warmroute.priority")
+	keyModel    = attribute.Key("warmroute.model")
 )
 
 // Queue returns hooks for admission.Config.Trace that count the requests of the waiting
@@ -22,6 +23,8 @@ func (t *Telemetry) Queue(name string, next admission.Trace) admission.Trace {
 	h.Left = func(ctx context.Context, p router.Prompt, class admission.Class, waited time.Duration, cause string) {
 		priority := keyPriority.Int(class.Priority)
 		t.queueLeft.Add(ctx, 1, attrs(queue, keyCause.String(cause), priority))
+		model := keyModel.String(t.modelNames.Get(p.Model))
+		t.queueModels.Add(ctx, 1, attrs(queue, keyCause.String(cause), model))
 		if cause == admission.Served {
 			t.queueWait.Record(ctx, waited.Seconds(), attrs(queue, priority))
 		}

@@ -77,8 +77,9 @@ func (c Config) WithDefaults() Config {
 // Collector is a prometheus.Collector. It is safe for concurrent use and starts
 // no goroutine. Make one with New.
 type Collector struct {
-	routes, strategies, fleets, reasons, indexNames, trieNames, queueNames *observe.Names
-	targets                                                                *observe.Targets
+	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
+	queueNames, modelNames                                     *observe.Names
+	targets                                                    *observe.Targets
 	routerMetrics
 	fleetMetrics
 	eventMetrics
@@ -110,8 +111,8 @@ func New(cfg Config) (*Collector, error) {
 		routes: observe.NewNames(cfg.MaxRoutes), strategies: observe.NewNames(cfg.MaxRoutes),
 		fleets:     observe.NewNames(cfg.MaxRoutes),
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
-		queueNames: observe.NewNames(cfg.MaxRoutes),
-		reasons:    observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
+		queueNames: observe.NewNames(cfg.MaxRoutes), modelNames: observe.NewNames(cfg.MaxRoutes),
+		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), precise: make(map[string]func() precisecacheaware.Stats),
 		caches: make(map[string]*lmcache.Poller), queues: make(map[string]*admission.Queue),

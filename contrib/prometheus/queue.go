@@ -11,14 +11,18 @@ import (
 )
 
 type queueMetrics struct {
-	queueLeft *prometheus.CounterVec
-	queueWait *prometheus.HistogramVec
+	queueLeft   *prometheus.CounterVec
+	queueModels *prometheus.CounterVec
+	queueWait   *prometheus.HistogramVec
 }
 
 func (m *queueMetrics) init(c *Collector) {
 	m.queueLeft = c.counter("queue_requests_total",
 		"Requests that waited for a place at a target and wait no more, by the cause and their priority.", "queue", "cause",
 		"priority")
+	m.queueModels = c.counter("queue_model_requests_total",
+		"Requests that waited for a place at a target and wait no more, by the cause and their model; the first models "+
+			"have a name, further ones are other.", "queue", "cause", "model")
 	m.queueWait = c.histogram("queue_wait_seconds", "Time that requests waited for a place at a target and got one.",
 		[]float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}, "queue", "priority")
 }
@@ -39,6 +43,7 @@ func (c *Collector) Queue(name string, next admission.Trace) admission.Trace {
 	t.Left = func(ctx context.Context, p router.Prompt, class admission.Class, waited time.Duration, cause string) {
 		priority := strconv.Itoa(class.Priority) // at most 201 of them
 		c.queueLeft.WithLabelValues(name, cause, priority).Inc()
+		c.queueModels.WithLabelValues(name, cause, c.modelNames.Get(p.Model)).Inc()
 		if cause == admission.Served {
 			c.queueWait.WithLabelValues(name, priority).Observe(waited.Seconds())
 		}

@@ -234,7 +234,8 @@ func TestFleetFlags(t *testing.T) {
 		"kv-events": "tcp://a:1", "kv-topic": "x",
 		"tokens": "memo", "tokenize-timeout": "1s", "attempts": "1", "fail-open": "true", "scrape": "1s", "probe": "1s",
 		"allow-kv-transfer": "true", "refuse-member": "x",
-		"queue": "true", "queue-requests": "1", "queue-max": "1", "queue-max-wait": "1s", "queue-cached-first": "1s",
+		"queue": "true", "queue-requests": "1", "queue-prefill": "1",
+		"queue-max": "1", "queue-max-wait": "1s", "queue-cached-first": "1s",
 		"queue-tenant-header": "x", "queue-priority-header": "x",
 	} {
 		if _, err := parseFlags([]string{"-config", "x", "-" + name + "=" + value}, io.Discard); err == nil ||
@@ -245,7 +246,7 @@ func TestFleetFlags(t *testing.T) {
 			t.Errorf("-%s is not marked in the help", name)
 		}
 	}
-	if n := strings.Count(help.String(), "\t* "); n != 22 {
+	if n := strings.Count(help.String(), "\t* "); n != 23 {
 		t.Errorf("%d flags are marked", n)
 	}
 }

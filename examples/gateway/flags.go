@@ -39,6 +39,7 @@ type fleetFlags struct {
 type queueFlags struct {
 	enabled          bool
 	requests         int
+	prefill          int
 	maxWaiting       int
 	maxWait          time.Duration
 	cachedFirst      time.Duration
@@ -64,7 +65,7 @@ func (f *fleetFlags) check() error {
 	case !slices.Contains([]string{file.TokensFromHeader, file.TokensFromMemo, file.TokensFromTokenize}, mode):
 		return fmt.Errorf("no token source %q; there are header, memo and tokenize", f.tokens)
 	case !f.queue.enabled && f.queue != (queueFlags{maxWaiting: f.queue.maxWaiting, maxWait: f.queue.maxWait}):
-		return errors.New("-queue-requests, -queue-cached-first, -queue-tenant-header and -queue-priority-header need -queue")
+		return errors.New("-queue-requests, -queue-prefill, -queue-cached-first, -queue-tenant-header and -queue-priority-header need -queue")
 	case !precise && (len(f.events) > 0 || f.topic != "" || mode != file.TokensFromHeader):
 		return errors.New("-kv-events, -kv-topic and -tokens need -strategy precise_cache_aware")
 	case precise && len(f.events) != len(f.targets):
@@ -90,8 +91,8 @@ func (f *fleetFlags) file() string {
 		line("[requests]\nallow_kv_transfer = %v\nrefuse_members = [%s]", f.kvTransfer, f.refuse.list())
 	}
 	if q := f.queue; q.enabled {
-		line("[queue]\nenabled = true\nrequests = %d\nmax_waiting = %d\nmax_wait_secs = %v\ncached_first_secs = %v",
-			q.requests, q.maxWaiting, q.maxWait.Seconds(), q.cachedFirst.Seconds())
+		line("[queue]\nenabled = true\nrequests = %d\nprefill = %d\nmax_waiting = %d\nmax_wait_secs = %v\ncached_first_secs = %v",
+			q.requests, q.prefill, q.maxWaiting, q.maxWait.Seconds(), q.cachedFirst.Seconds())
 		line("tenant_header = %s\npriority_header = %s", quote(q.tenant), quote(q.priority))
 	}
 	for i, t := range f.targets {

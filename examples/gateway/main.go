@@ -143,6 +143,8 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 			"-config has more settings")
 	fs.IntVar(&q.requests, own("queue-requests"), 0,
 		"* -queue: requests in flight at a target of weight 1 at which it has no place (0: only when it refuses more)")
+	fs.IntVar(&q.prefill, own("queue-prefill"), 0,
+		"* -queue: tokens that wait for prefill at a target of weight 1 at which it has no place (0: any number)")
 	fs.IntVar(&q.maxWaiting, own("queue-max"), admission.DefaultMaxWaiting, "* -queue: most requests that wait")
 	fs.DurationVar(&q.maxWait, own("queue-max-wait"), admission.DefaultMaxWait, "* -queue: most time that a request waits")
 	fs.DurationVar(&q.cachedFirst, own("queue-cached-first"), 0,

@@ -14,6 +14,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/config/file"
+	"github.com/warmroute/router/observe"
 )
 
 // classKey is the key of a request's admission.Class in its context.
@@ -54,10 +55,15 @@ func class(h http.Header, q *file.Queue) (c admission.Class, err error) {
 
 // waits counts the requests that waited in the line. The zero value works.
 type waits struct {
-	mu   sync.Mutex
-	left map[leaving]uint64
-	took map[int]*waited // of those that were served, by priority, of which there are 201
+	mu     sync.Mutex
+	left   map[leaving]uint64
+	took   map[int]*waited      // of those that were served, by priority, of which there are 201
+	models map[[2]string]uint64 // by cause and model
+	names  *observe.Names       // of models
 }
+
+// maxWaitModels bounds the models that are counted apart.
+const maxWaitModels = 64
 
 type leaving struct {
 	cause    string
@@ -77,13 +83,15 @@ var waitBounds = [...]float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5
 // trace returns the hooks of the line.
 func (w *waits) trace() admission.Trace {
 	return admission.Trace{
-		Left: func(_ context.Context, _ router.Prompt, c admission.Class, d time.Duration, cause string) {
+		Left: func(_ context.Context, p router.Prompt, c admission.Class, d time.Duration, cause string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.left == nil {
 				w.left, w.took = make(map[leaving]uint64), make(map[int]*waited)
+				w.models, w.names = make(map[[2]string]uint64), observe.NewNames(maxWaitModels)
 			}
 			w.left[leaving{cause, c.Priority}]++
+			w.models[[2]string{cause, w.names.Get(p.Model)}]++
 			if cause != admission.Served {
 				return
 			}
@@ -123,6 +131,14 @@ func (w *waits) write(b *bytes.Buffer, q *admission.Queue) {
 		for _, cause := range admission.Causes() {
 			sample(b, "queue_requests_total", float64(w.left[leaving{cause, p}]), "cause", cause, "priority", strconv.Itoa(p))
 		}
+	}
+	head(b, "queue_model_requests_total", "counter",
+		"Requests that waited for a place at a target and wait no more, by the cause and their model; the first models "+
+			"have a name, further ones are other.")
+	for _, m := range slices.SortedFunc(maps.Keys(w.models), func(a, b [2]string) int {
+		return slices.Compare(a[:], b[:])
+	}) {
+		sample(b, "queue_model_requests_total", float64(w.models[m]), "cause", m[0], "model", m[1])
 	}
 	head(b, "queue_wait_seconds", "histogram", "Time that requests waited for a place at a target and got one.")
 	for _, p := range slices.Sorted(maps.Keys(w.took)) {

@@ -160,6 +160,7 @@ func TestQueue(t *testing.T) {
 		`warmroute_queue_requests_total{cause="served",priority="7"} 1`,
 		`warmroute_queue_requests_total{cause="canceled",priority="0"} 1`,
 		`warmroute_queue_requests_total{cause="too_many",priority="0"} 1`,
+		`warmroute_queue_model_requests_total{cause="served",model="m"} 6`,
 		`warmroute_queue_wait_seconds_count{priority="0"} 5`, `warmroute_queue_wait_seconds_bucket{priority="7",le="+Inf"} 1`,
 	} {
 		if !strings.Contains(page, line+"\n") {
