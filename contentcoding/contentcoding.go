@@ -17,7 +17,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -51,12 +50,21 @@ func (c Config) WithDefaults() Config {
 // *[UnsupportedError].
 var (
 	// ErrUnsupported reports a coding that is not decoded: the answer to the client is 415.
-	ErrUnsupported = errors.New("the content coding is not supported")
+	ErrUnsupported error = &codingError{http.StatusUnsupportedMediaType, "the content coding is not supported"}
 	// ErrTooLarge reports a body that exceeds a bound when it is decoded: 413.
-	ErrTooLarge = errors.New("the decoded body is too large")
+	ErrTooLarge error = &codingError{http.StatusRequestEntityTooLarge, "the decoded body is too large"}
 	// ErrMalformed reports a body that is not of its coding, or breaks off: 400.
-	ErrMalformed = errors.New("the body cannot be decoded")
+	ErrMalformed error = &codingError{http.StatusBadRequest, "the body cannot be decoded"}
 )
+
+// codingError is an error that says how it is answered, for hosts that do not know this package.
+type codingError struct {
+	status int
+	text   string
+}
+
+func (e *codingError) Error() string   { return e.text }
+func (e *codingError) StatusCode() int { return e.status }
 
 // UnsupportedError reports the first coding of a body that is not decoded. It is returned by pointer.
 type UnsupportedError struct {
@@ -68,6 +76,9 @@ type UnsupportedError struct {
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%v: %q; supported are %s", ErrUnsupported, e.Coding, Supported())
 }
+
+// AcceptEncoding returns Supported, for the header of the answer.
+func (e *UnsupportedError) AcceptEncoding() string { return Supported() }
 
 // Unwrap returns ErrUnsupported.
 func (e *UnsupportedError) Unwrap() error { return ErrUnsupported }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/contentcoding"
 )

@@ -51,6 +51,21 @@ func (r *Reply) Pending() bool { return !r.Begun() && !r.Wrong() && !r.comment }
 // Wrong reports whether r was seen to be no answer: it is an error, or the page of a site.
 func (r *Reply) Wrong() bool { return r.err != nil || r.page && !r.Opaque }
 
+// Ended reports whether the part of r that has come is a whole reply: a stream with its last event, or a JSON value
+// with its end. A reply may end without that, and one of another form never says so.
+func (r *Reply) Ended() bool {
+	switch r.form {
+	case formStream:
+		return r.done
+	case formObject:
+		m := &r.members
+		m.scan(r.object(), nil)
+		m.end.End()
+		return m.end.Fault == 0
+	}
+	return false
+}
+
 // ReplyTo returns a Reply to a request with this path and prompt, Opaque if the path is of no API of this package or
 // the prompt is empty.
 func ReplyTo(path string, p router.Prompt) Reply {

@@ -292,3 +292,21 @@ func ExampleReplyTo() {
 	// failed 200 prompt: the reply is an error of status 500
 	// true true
 }
+
+// TestEnded: a reply has ended with its last byte, or its last event, and not before.
+func TestEnded(t *testing.T) {
+	for body, end := range map[string]int{
+		`{"choices":[{"message":{"content":"}"}}]}`:                                                                      0,
+		"data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n":                                      2,
+		"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n":                                                     2,
+		"data: {\"type\":\"response.output_text.delta\",\"delta\":\"x\"}\n\ndata: {\"type\":\"response.completed\"}\n\n": 2,
+	} {
+		for cut := range len(body) + 1 {
+			var r prompt.Reply
+			write(&r, body[:cut], 3)
+			if whole := len(body) - cut; r.Ended() != (whole == 0) && (whole > end || whole == 0) {
+				t.Errorf("%q: ended %v", body[:cut], r.Ended())
+			}
+		}
+	}
+}

@@ -157,6 +157,10 @@ func (r *Reply) event(data []byte, whole bool) {
 	}
 	r.any = true
 	r.begun = r.begun || !prelude(m)
+	switch string(m.str("type")) {
+	case "message_stop", "response.completed", "response.incomplete", "response.failed":
+		r.done = true
+	}
 	if !r.broken {
 		r.broken = !r.stream.event(m)
 	}

