@@ -106,3 +106,10 @@ func ExampleStatusOf() {
 	fmt.Println(status, wait, message)
 	// Output: 503 1s no engine is ready
 }
+
+func ExampleNewTransport() {
+	t := httpproxy.NewTransport()
+	t.MaxConnsPerHost = 256 // to one target
+	fmt.Println(t.Proxy == nil, t.DisableCompression)
+	// Output: true true
+}
