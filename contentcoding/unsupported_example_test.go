@@ -13,5 +13,5 @@ func ExampleUnsupportedError() {
 	if errors.As(err, &bad) {
 		fmt.Println(bad.Coding, "is none of", bad.AcceptEncoding())
 	}
-	// Output: br is none of zstd, gzip, deflate
+	// Output: br is none of zstd, gzip, deflate, identity
 }

@@ -35,16 +35,16 @@ type Config struct {
 	// of all requests that wait or are being sent. A longer one is ErrTooLarge, more of them
 	// are ErrBusy. 0 means DefaultMaxBody and DefaultMaxBodies.
 	MaxBody, MaxBodies int64
-	// Decode returns the body without its Content-Encodings, whose values it is given, and
-	// nothing if it is not encoded: contentcoding.Decoder.Decode is one. An error of the
-	// client's is answered with 400, or with its StatusCode() if it has that method. nil: an encoded body is
-	// passed on as it is, and nothing is known of its prompt.
+	// Decode returns a body without its Content-Encodings, of which it gets the values:
+	// contentcoding.Decoder.Decode is one. An error is answered with 400, or with its
+	// StatusCode() if it has that method. nil: an encoded body is passed on as it is, and
+	// nothing is known of its prompt.
 	Decode func(ctx context.Context, values []string, body []byte) ([]byte, error)
 	// HeaderTimeout bounds the time until a target begins to reply, with the prefill. After
-	// it the attempt has failed and speaks against the target; the request is not sent again, as the target may
-	// be computing it. 0: no bound but router.Options.AttemptTimeout, which Do alone has.
+	// it the attempt has failed, which speaks against the target. The request is not sent
+	// again, as the target may be computing it. 0: no bound.
 	HeaderTimeout time.Duration
-	// Error is called with each error that ServeHTTP answers; nil: nobody is told.
+	// Error is called with each error that ServeHTTP answers; may be nil.
 	Error func(*http.Request, error)
 }
 

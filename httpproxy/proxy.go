@@ -60,18 +60,19 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 }
 
-// RoundTrip sends req to the target that r chooses, and to others if that fails before the first token of the reply. If
-// all fail, it returns the last one's reply, or an error: a *router.NoTargetError, the context's, ErrTooLarge, ErrBusy,
-// or the last attempt's. The reply's Body has to be closed. Where req.URL leads makes no difference but for its path and
-// its query.
+// RoundTrip sends req to the target that r chooses, and to others if that fails before the first token of the
+// reply. If all fail, it returns the last one's reply, or an error: a *router.NoTargetError, the context's,
+// ErrTooLarge, ErrBusy, or the last attempt's. The reply's Body has to be closed. Where req.URL leads makes no
+// difference but for its path and its query.
 func (p *Proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := &exchange{p: p, req: req, header: req.Header, length: -1}
 	free, err := x.read()
 	if err != nil {
 		return nil, err
 	}
-	defer free()                                                           // when the reply has begun, nothing is sent again
-	x.prompt, _ = p.cfg.Parser.FromRequest(req.URL.Path, x.header, x.body) // not understood: routed and counted all the same
+	defer free() // when the reply has begun, nothing is sent again
+	// A body that is not understood is routed and counted all the same.
+	x.prompt, _ = p.cfg.Parser.FromRequest(req.URL.Path, x.header, x.body)
 
 	// The lease does not end with the client: its last bytes may be on the way when it
 	// disconnects. Until the reply begins, it does.
@@ -203,10 +204,14 @@ func (x *exchange) try() (*http.Response, router.Outcome) {
 	}
 	var timer *time.Timer
 	if x.p.cfg.HeaderTimeout > 0 {
-		timer = time.AfterFunc(x.p.cfg.HeaderTimeout, func() { x.cancel(errHeaderTimeout) })
+		cancel := x.cancel // of this attempt
+		timer = time.AfterFunc(x.p.cfg.HeaderTimeout, func() { cancel(errHeaderTimeout) })
 	}
 	resp, err := x.p.cfg.Transport.RoundTrip(out)
 	if err != nil {
+		if timer != nil {
+			timer.Stop()
+		}
 		return failed(err)
 	}
 	if resp.StatusCode < 100 || resp.StatusCode == http.StatusSwitchingProtocols { // nobody asked for the latter
@@ -214,8 +219,8 @@ func (x *exchange) try() (*http.Response, router.Outcome) {
 		return failed(fmt.Errorf("httpproxy: the target's status is %03d", resp.StatusCode))
 	}
 	b := &body{
-		lease: x.lease, status: resp.StatusCode, header: resp.Header, client: x.req.Context(), cancel: x.cancel, left: resp.ContentLength,
-		text: prompt.ReplyTo(x.req.URL.Path, x.prompt),
+		lease: x.lease, status: resp.StatusCode, header: resp.Header, left: resp.ContentLength,
+		client: x.req.Context(), cancel: x.cancel, text: prompt.ReplyTo(x.req.URL.Path, x.prompt),
 	}
 	o := b.text.Hold(resp)
 	if timer != nil && !timer.Stop() {

@@ -94,7 +94,11 @@ func newRig(t *testing.T, cfg httpproxy.Config, urls ...string) *rig {
 // ends waits until n attempts have ended, and returns their stages.
 func (g *rig) ends(t *testing.T, n int) (stages []router.Stage) {
 	t.Helper()
-	until(t, fmt.Sprint(n, " attempts have ended"), func() bool { g.mu.Lock(); defer g.mu.Unlock(); return len(g.ended) >= n })
+	until(t, fmt.Sprint(n, " attempts have ended"), func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.ended) >= n
+	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, o := range g.ended {
@@ -142,8 +146,12 @@ func (g *rig) ask(t *testing.T, body string) (status int, reply string, h http.H
 
 const chat = `{"model":"m","messages":[{"role":"user","content":"hello"}]}`
 
-// TestWrongReplies: what is no answer is asked for elsewhere before the first token, under whatever status it comes. A
-// client's own mistake is not.
+func says(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }
+}
+
+// TestWrongReplies: what is no answer is asked for elsewhere before the first token, under whatever status it
+// comes. A client's own mistake is not.
 func TestWrongReplies(t *testing.T) {
 	for name, c := range map[string]struct {
 		bad   http.HandlerFunc
@@ -152,9 +160,9 @@ func TestWrongReplies(t *testing.T) {
 	}{
 		"500":          {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, 2, 200},
 		"429":          {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, 2, 200},
-		"an error":     {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"error":{"message":"no"}}`) }, 2, 200},
+		"an error":     {says(`{"error":{"message":"no"}}`), 2, 200},
 		"nothing":      {func(http.ResponseWriter, *http.Request) {}, 2, 200},
-		"a login page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<!DOCTYPE html><html>") }, 2, 200},
+		"a login page": {says("<!DOCTYPE html><html>"), 2, 200},
 		"a login": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/login", http.StatusFound)
 		}, 2, 200},
@@ -204,8 +212,8 @@ func TestState(t *testing.T) {
 	statetest.Run(t, statetest.Host{URL: g.url, Client: g.client}, engines...)
 }
 
-// TestFinishedIsFinished: a request that got all of its reply has finished, also if its client closes the connection in
-// that moment, and one that its client left has not.
+// TestFinishedIsFinished: a request that got all of its reply has finished, also if its client closes the
+// connection in that moment, and one that its client left has not.
 func TestFinishedIsFinished(t *testing.T) {
 	s := vllmtest.NewServer(vllmtest.Config{TimeScale: 0.001, ReplyTokens: 10})
 	t.Cleanup(s.Close)
@@ -281,11 +289,12 @@ func TestCanceled(t *testing.T) {
 // TestBounds: too long a body, and too many bytes of them, are refused, and what was refused is not held.
 func TestBounds(t *testing.T) {
 	enter, leave := make(chan bool), make(chan bool)
-	g := newRig(t, httpproxy.Config{MaxBody: 1000, MaxBodies: 1500}, engine(t, func(w http.ResponseWriter, r *http.Request) {
+	slow := func(w http.ResponseWriter, r *http.Request) {
 		enter <- true
 		<-leave
 		good(w, r)
-	}))
+	}
+	g := newRig(t, httpproxy.Config{MaxBody: 1000, MaxBodies: 1500}, engine(t, slow))
 	long := strings.Repeat("x", 900)
 	done := make(chan int)
 	go func() {
@@ -316,7 +325,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestDecode: a compressed body reaches the target as the text that it is, and one that is none is the client's fault.
+// TestDecode: a compressed body reaches the target as the text that it is, and one that is none is the client's
+// fault.
 func TestDecode(t *testing.T) {
 	d, err := contentcoding.New(contentcoding.Config{})
 	if err != nil {
@@ -336,7 +346,10 @@ func TestDecode(t *testing.T) {
 		coding string
 		body   []byte
 		status int
-	}{{"gzip", zipped.Bytes(), 200}, {"gzip", []byte("x"), 400}, {"br", []byte("x"), 415}, {"identity", []byte(chat), 200}} {
+	}{
+		{"gzip", zipped.Bytes(), 200}, {"gzip", []byte("x"), 400}, {"br", []byte("x"), 415},
+		{"identity", []byte(chat), 200},
+	} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", g.url+"/v1/chat/completions", bytes.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
@@ -358,7 +371,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestOwnReplies: if all targets fail, the client gets the last one's own reply, or an error that says no more than it has to.
+// TestOwnReplies: if all targets fail, the client gets the last one's own reply, or an error that says no more
+// than it has to.
 func TestOwnReplies(t *testing.T) {
 	full := engine(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "7")
@@ -376,7 +390,8 @@ func TestOwnReplies(t *testing.T) {
 	dead := ln.Addr().String()
 	ln.Close()
 	g = newRig(t, httpproxy.Config{}, "http://"+dead)
-	if status, body, _ := g.ask(t, chat); status != 502 || strings.Contains(body, dead) || !strings.HasPrefix(body, `{"error":`) {
+	if status, body, _ := g.ask(t, chat); status != 502 || strings.Contains(body, dead) ||
+		!strings.HasPrefix(body, `{"error":`) {
 		t.Error(status, body)
 	}
 	g = newRig(t, httpproxy.Config{})
@@ -446,7 +461,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestStorm: many requests, of which a part is left, over targets that fail. Nothing stays in flight, and no body is held.
+// TestStorm: many requests, of which a part is left, over targets that fail. Nothing stays in flight, and no
+// body is held.
 func TestStorm(t *testing.T) {
 	var urls []string
 	var servers []*vllmtest.Server
@@ -469,8 +485,8 @@ func TestStorm(t *testing.T) {
 				if i%5 == 0 {
 					ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*time.Millisecond/4)
 				}
-				req, err := http.NewRequestWithContext(ctx, "POST", g.url+"/v1/chat/completions", strings.NewReader(fmt.Sprintf(
-					`{"stream":%v,"messages":[{"role":"user","content":"%d of %d"}]}`, i%2 == 0, i, c)))
+				body := fmt.Sprintf(`{"stream":%v,"messages":[{"role":"user","content":"%d of %d"}]}`, i%2 == 0, i, c)
+				req, err := http.NewRequestWithContext(ctx, "POST", g.url+"/v1/chat/completions", strings.NewReader(body))
 				if err != nil {
 					t.Error(err)
 				} else if resp, err := g.client.Do(req); err == nil {
@@ -494,7 +510,8 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// BenchmarkProxy compares a request through a Proxy with one through httputil's proxy alone; see the ratio of the two.
+// BenchmarkProxy compares a request through a Proxy with one through httputil's proxy alone; see the ratio of
+// the two.
 func BenchmarkProxy(b *testing.B) {
 	target := httptest.NewServer(http.HandlerFunc(good))
 	defer target.Close()
