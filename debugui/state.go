@@ -60,6 +60,7 @@ type targetState struct {
 	Queued   int       `json:"queued"`
 	QueuedMS int64     `json:"queuedMs"` // age of the report; -1: none
 	Prefill  int       `json:"prefill"`
+	Limit    int       `json:"limit"` // of requests in flight, seen at refusals; 0: none
 	Picks    uint64    `json:"picks"`
 	Share    int       `json:"share"`
 	Series   []int     `json:"series"`
@@ -203,8 +204,8 @@ func member(m *loadview.Status) targetState {
 	v := targetState{
 		ID: shown(t.ID), id: t.ID, State: t.State.String(), ReadyMS: m.ReadyIn.Milliseconds(), Failures: m.Failures,
 		Weight: t.Weight, Known: t.Load.Known, InFlight: t.Load.InFlight, Queued: t.Load.Queued, QueuedMS: -1,
-		Prefill: t.Load.Prefill,
-		Share:   -1, Series: []int{}, BySize: [][2]int{},
+		Prefill: t.Load.Prefill, Limit: m.Limit,
+		Share: -1, Series: []int{}, BySize: [][2]int{},
 	}
 	if !(v.Weight > 0) { // NaN has no JSON
 		v.Weight = 1

@@ -102,8 +102,12 @@ func (m *member) held(p *party, now time.Duration) (all []*limit) {
 // putLimits publishes whether m holds somebody back, and sees to it that the ends are
 // noticed.
 func (p *pool) putLimits(m *member, now time.Duration) {
-	var full time.Duration
+	var full, least time.Duration
+	most := int64(0)
 	for _, l := range m.limits {
+		if l.until > now && (least == 0 || l.most < most) {
+			most, least = l.most, l.until
+		}
 		if t := l.heldUntil(now); t != 0 {
 			full = max(full, t)
 			if !m.gone {
@@ -112,6 +116,8 @@ func (p *pool) putLimits(m *member, now time.Duration) {
 		}
 	}
 	m.full.Store(int64(full))
+	m.least.Store(max(most, 1))
+	m.leastTo.Store(int64(least))
 }
 
 // offerTo offers ts by the limits that hold for to; nil: for anybody. If

@@ -87,6 +87,8 @@ type member struct {
 	asleep  atomic.Int64 // until when its page says that it sleeps; 0: it does not
 	full    atomic.Int64 // until when limits hold somebody back; 0: they do not
 	limits  []*limit     // by party
+	least   atomic.Int64 // of the limits
+	leastTo atomic.Int64 // until when it is
 	rest    *limit       // that of the parties beyond the bound, nil while there are none
 	doubts  int32        // cool-downs in a row
 	faults  int32        // failures in a row, for the breaker

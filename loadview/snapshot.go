@@ -19,6 +19,10 @@ type Status struct {
 	// ReadyIn is the time until a Cooling or Tripped member may be Ready; 0: it
 	// is Ready, or the time is not known.
 	ReadyIn time.Duration
+	// Limit is the number of requests in flight that the member was seen to take of one
+	// model and account at once, by its refusals and the successes since; the least of
+	// all. While it has as many, it is Full for these. 0: there is no such limit now.
+	Limit int
 	// QueuedKnown reports that Target.Load.Queued was reported, QueuedAge ago;
 	// otherwise it is the mean of the others.
 	QueuedKnown bool
@@ -45,6 +49,9 @@ func (v *View) Snapshot() []Status {
 		t := r.targets[i]
 		t.Load, t.State = m.loadNow(), m.stateAt(now)
 		s := Status{Target: t, Judged: t.State, Failures: int(m.fails.Load()), ReadyIn: m.readyIn(now)}
+		if now < time.Duration(m.leastTo.Load()) {
+			s.Limit = toInt(m.least.Load())
+		}
 		if m.queueKnown(now) {
 			s.QueuedKnown = true
 			s.QueuedAge = max(now-time.Duration(m.reported.Load()), 0)

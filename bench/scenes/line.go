@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/warmroute/router"
@@ -105,35 +104,21 @@ func (c crowd) play(data string, p sim.Policy, seeds int) ([]lined, error) {
 	if at < 0 {
 		return nil, fmt.Errorf("scenes: no workload %q", c.workload)
 	}
-	results := make([]*sim.Result, seeds*len(placesToWait))
-	errs := make([]error, len(results))
-	loads := make([]func() (*trace.Workload, error), seeds)
-	for k := range loads {
-		loads[k] = sync.OnceValues(func() (*trace.Workload, error) { return known[at].Build(c.rate, uint64(k+1)) })
-	}
-	slots := make(chan bool, runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for i := range results {
-		slots <- true
-		wg.Go(func() {
-			defer func() { <-slots }()
-			k := i / len(placesToWait)
-			w, err := loads[k]()
-			if err == nil {
-				results[i], err = sim.Run(context.Background(), sim.Config{Workload: w, Rate: c.rate, Policy: p,
-					Seed: uint64(k + 1), Replicas: known[at].Replicas, Scrape: 5 * time.Second, Requests: true,
-					Line: placesToWait[i%len(placesToWait)].line})
-			}
-			errs[i] = err
-		})
-	}
-	wg.Wait()
 	rows := make([]lined, len(placesToWait))
-	for i, r := range results {
-		if errs[i] != nil {
-			return nil, errs[i]
+	for seed := range uint64(seeds) { // one run at a time: many long prompts wait
+		w, err := known[at].Build(c.rate, seed+1)
+		if err != nil {
+			return nil, err
 		}
-		rows[i%len(rows)].add(r, float64(seeds))
+		for i := range rows {
+			r, err := sim.Run(context.Background(), sim.Config{Workload: w, Rate: c.rate, Policy: p, Seed: seed + 1,
+				Replicas: known[at].Replicas, Scrape: 5 * time.Second, Requests: true, Line: placesToWait[i].line})
+			if err != nil {
+				return nil, err
+			}
+			rows[i].add(r, float64(seeds))
+			debug.FreeOSMemory()
+		}
 	}
 	return rows, nil
 }

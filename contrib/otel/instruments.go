@@ -18,7 +18,7 @@ type instruments struct {
 	gaps, missing, malformed, overflows, replays, transitions       metric.Int64Counter
 	lag, queueWait                                                  metric.Float64Histogram
 	queueLeft, queueModels                                          metric.Int64Counter
-	queueWaiting, queueBytes                                        metric.Int64ObservableGauge
+	queueWaiting, queueBytes, limit                                 metric.Int64ObservableGauge
 	targetsByState, scrapeFailing, inFlight, queued, prefill        metric.Int64ObservableGauge
 	streamsByState                                                  metric.Int64ObservableGauge
 	indexTargets, indexTrusted, indexBlocks, trieBytes, triePrompts metric.Int64ObservableGauge
@@ -107,6 +107,8 @@ func (i *instruments) make(m metric.Meter) error {
 		"Requests that this process sent to the target and has not seen finish.")
 	i.queued = k.gauge("warmroute.target.queued", "{request}",
 		"Further requests at the target's engine, as last reported; the mean of the others if it did not report.")
+	i.limit = k.gauge("warmroute.target.limit", "{request}",
+		"Requests that the target was seen to take at once of one model and account, by its refusals; none: no limit.")
 	i.prefill = k.gauge("warmroute.target.prefill", "{token}",
 		"Tokens that this process sent to the target and that wait for prefill.")
 
@@ -155,6 +157,6 @@ func (i *instruments) observed() []metric.Observable {
 		i.targetsByState, i.scrapeFailing, i.inFlight, i.queued, i.prefill, i.streamsByState, i.indexTargets,
 		i.indexTrusted, i.indexBlocks,
 		i.indexStored, i.indexRemoved, i.indexEvicted, i.trieBytes, i.triePrompts, i.trieEvicted,
-		i.queueWaiting, i.queueBytes,
+		i.queueWaiting, i.queueBytes, i.limit,
 	}
 }

@@ -41,6 +41,13 @@ func everything(t testing.TB) *rig {
 	s.Overflow()
 	s.Replay("a")
 	s.Lag("a", -3*time.Millisecond)
+	_, flight, err := view.Choose(ctx, func(ts []router.Target) (router.Decision, error) {
+		return router.Decision{Target: ts[0]}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flight.Done(router.Outcome{Stage: router.Failed, Status: 429, RetryAfter: time.Hour}) // a has a limit
 	for _, err := range []error{
 		r.WatchFleet("f", view),
 		r.WatchIndex("kv", must(kvindex.New(kvindex.Config{}))),
@@ -90,7 +97,8 @@ func TestNumbers(t *testing.T) {
 	r.is(1, "gen_ai.client.token.usage", "gen_ai.token.type", "output")
 	r.is(3, "warmroute.event.missing")
 	r.is(2, "warmroute.event.streams", "warmroute.state", "live")
-	r.is(2, "warmroute.targets", "warmroute.state", "ready")
+	r.is(1, "warmroute.targets", "warmroute.state", "ready")
+	r.is(1, "warmroute.targets", "warmroute.state", "full")
 	r.is(4, "warmroute.trie.prompts.evicted", "warmroute.trie", "chat")
 	if err := r.Close(); err != nil {
 		t.Fatal(err)

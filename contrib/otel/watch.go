@@ -96,6 +96,9 @@ func (t *Telemetry) observeFleet(s sums, fleet string, v *loadview.View) {
 		s.add(t.inFlight, m.Target.Load.InFlight, f, target)
 		s.add(t.queued, m.Target.Load.Queued, f, target)
 		s.add(t.prefill, m.Target.Load.Prefill, f, target)
+		if m.Limit > 0 {
+			s.add(t.limit, m.Limit, f, target)
+		}
 		if m.ScrapeError != nil {
 			s.add(t.scrapeFailing, 1, f)
 		}

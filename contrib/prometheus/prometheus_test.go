@@ -51,6 +51,13 @@ func everything(t testing.TB) *prometheus.Collector {
 	s.Replay("a")
 	s.Lag("a", 3*time.Millisecond)
 
+	_, flight, err := view.Choose(ctx, func(ts []router.Target) (router.Decision, error) {
+		return router.Decision{Target: ts[0]}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flight.Done(router.Outcome{Stage: router.Failed, Status: 429, RetryAfter: time.Hour}) // a has a limit
 	for _, err := range []error{
 		c.WatchFleet("f", view),
 		c.WatchIndex("kv", must(kvindex.New(kvindex.Config{}))),

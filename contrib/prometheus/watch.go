@@ -45,6 +45,10 @@ var (
 	targetPrefill = read(gauge, "target_prefill_tokens",
 		"Tokens that this process sent to the target and that wait for prefill.", "fleet", "target")
 
+	targetLimit = read(gauge, "target_limit",
+		"Requests that the target was seen to take at once of one model and account, by its refusals; none: no limit.",
+		"fleet", "target")
+
 	eventStreams = read(gauge, "event_streams", "KV event streams in a state.", "fleet", "state")
 
 	indexTargets = read(gauge, "index_targets", "Targets that the index knows.", "index")
@@ -176,6 +180,9 @@ func (c *Collector) collectFleet(p page, fleet string, v *loadview.View) {
 		p.add(targetInFlight, float64(s.Target.Load.InFlight), fleet, t)
 		p.add(targetQueued, float64(s.Target.Load.Queued), fleet, t)
 		p.add(targetPrefill, float64(s.Target.Load.Prefill), fleet, t)
+		if s.Limit > 0 {
+			p.add(targetLimit, float64(s.Limit), fleet, t)
+		}
 		if s.ScrapeError != nil {
 			p.add(scrapeFailing, 1, fleet)
 		}

@@ -92,7 +92,10 @@ export function drawTargets(s, finding) {
         const more = t.readyMs ? " " + duration(Math.ceil(t.readyMs / 1000) * 1000) : "";
         return more ? [badge(t.state, stateKind[t.state] || "calm"), el("span", { class: "sub" }, more)] : badge(t.state, stateKind[t.state] || "calm");
       }],
-      ["td", "n", t.known ? t.inFlight : "–", () => (t.known ? num(t.inFlight) : "–")],
+      ["td", "n", (t.known ? t.inFlight : "–") + "/" + t.limit, () => {
+        const n = t.known ? num(t.inFlight) : "–";
+        return t.limit ? [n + " ", el("span", { class: "sub" }, "limit " + num(t.limit))] : n;
+      }],
       ["td", "n mid", queued, () => queued],
       ["td", "n wide", t.prefill, () => (t.prefill ? num(t.prefill) + " tokens" : "–")],
       ["td", "n mid", t.picks, () => num(t.picks)],

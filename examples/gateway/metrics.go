@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/observe"
 )
 
@@ -160,29 +161,41 @@ func (h *Handler) metrics() []byte {
 	}
 	for _, g := range []struct {
 		name, help string
-		value      func(router.Target) float64
+		value      func(loadview.Status) float64 // less than 0: none
 	}{
-		{"target_ready", "1 if the target is ready, else 0.", func(t router.Target) float64 {
-			if t.State == router.Ready {
+		{"target_ready", "1 if the target is ready, else 0.", func(m loadview.Status) float64 {
+			if m.Target.State == router.Ready {
 				return 1
 			}
 			return 0
 		}},
 		{"target_in_flight", "Requests that this process sent to the target and has not seen finish.",
-			func(t router.Target) float64 { return float64(t.Load.InFlight) }},
+			func(m loadview.Status) float64 { return float64(m.Target.Load.InFlight) }},
 		{"target_queued", "Further requests at the target's engine, as last reported.",
-			func(t router.Target) float64 { return float64(t.Load.Queued) }},
+			func(m loadview.Status) float64 { return float64(m.Target.Load.Queued) }},
 		{"target_prefill_tokens", "Tokens that this process sent to the target and that wait for prefill.",
-			func(t router.Target) float64 { return float64(t.Load.Prefill) }},
+			func(m loadview.Status) float64 { return float64(m.Target.Load.Prefill) }},
+		{"target_limit",
+			"Requests that the target was seen to take at once of one model and account, by its refusals; none: no limit.",
+			func(m loadview.Status) float64 {
+				if m.Limit == 0 {
+					return -1
+				}
+				return float64(m.Limit)
+			}},
 	} {
 		head(&b, g.name, "gauge", g.help)
 		sums, order := make(map[string]float64), []string(nil) // targets of one name on the page are one series
 		for _, m := range members {
+			v := g.value(m)
+			if v < 0 {
+				continue
+			}
 			id := observe.Target(m.Target.ID)
 			if _, seen := sums[id]; !seen {
 				order = append(order, id)
 			}
-			sums[id] += g.value(m.Target)
+			sums[id] += v
 		}
 		for _, id := range order {
 			sample(&b, g.name, sums[id], "target", id)
