@@ -136,6 +136,17 @@ func TestQueue(t *testing.T) {
 	}
 	resp.Body.Close()
 
+	// The bodies of those that wait are in memory, and are counted.
+	if resp, err = g.http.Get(g.url + metricsPath); err != nil {
+		t.Fatal(err)
+	}
+	page := readAll(t, resp.Body)
+	resp.Body.Close()
+	for _, name := range []string{"warmroute_queue_bytes", "warmroute_gateway_body_bytes"} {
+		if strings.Contains(page, name+" 0\n") || !strings.Contains(page, name+" ") {
+			t.Errorf("%s is 0 while requests wait", name)
+		}
+	}
 	for range 7 {
 		o.let <- true
 	}
@@ -153,7 +164,7 @@ func TestQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	page := readAll(t, resp.Body)
+	page = readAll(t, resp.Body)
 	for _, line := range []string{
 		"warmroute_queue_waiting 0", "warmroute_queue_bytes 0",
 		`warmroute_queue_requests_total{cause="served",priority="0"} 5`,
