@@ -12,7 +12,6 @@ import (
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/loadview/enginepage"
-	"github.com/warmroute/router/share"
 )
 
 // The defaults of Config.
@@ -97,7 +96,7 @@ type Config struct {
 	// Share is this gateway's part in a fleet of gateways: the requests that the others
 	// have in flight on a member count at once, in Load.Queued and Load.Prefill. nil:
 	// nothing is shared.
-	Share *share.Share
+	Share router.Peers
 	// Trace is called about changes.
 	Trace Trace
 }

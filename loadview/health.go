@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/sharing"
+	"github.com/warmroute/router/internal/peering"
 )
 
 // verdict is the evidence of an outcome about the member.
@@ -68,7 +68,7 @@ func (p *pool) learn(f *flight, w verdict, pause time.Duration, key uint64) {
 	}
 	if pause > 0 && w != refusal && w != failure {
 		m.pause.Store(max(m.pause.Load(), int64(now+pause)))
-		p.pass(m, sharing.Paused, milliseconds(pause))
+		p.pass(m, peering.Paused, milliseconds(pause))
 	}
 	probe := m.probe == f
 	if probe {
@@ -139,7 +139,7 @@ func (p *pool) failed(f *flight, probe bool, pause time.Duration, key uint64, no
 	if until := int64(now + pause); pause > 0 && until > m.pause.Load() {
 		m.pause.Store(until)
 		b.pause = until
-		p.pass(m, sharing.Paused, milliseconds(pause))
+		p.pass(m, peering.Paused, milliseconds(pause))
 	}
 	if probe {
 		p.trip(m, now)
@@ -161,7 +161,7 @@ func (p *pool) count(m *member, now time.Duration) (cooled, broke bool) {
 		if m.faults++; int(m.faults) >= cfg.BreakerFailures {
 			p.trip(m, now)
 			broke = true
-			p.pass(m, sharing.Hint, milliseconds(cfg.BreakerOpen))
+			p.pass(m, peering.Hint, milliseconds(cfg.BreakerOpen))
 		}
 	}
 	if cfg.CoolAfter > 0 && m.cool.Load() == 0 {
@@ -170,7 +170,7 @@ func (p *pool) count(m *member, now time.Duration) (cooled, broke bool) {
 			m.recent = recent{}
 			d := p.coolDown(m.doubts)
 			m.cool.Store(int64(now + d))
-			p.pass(m, sharing.Hint, milliseconds(d))
+			p.pass(m, peering.Hint, milliseconds(d))
 			m.doubts++
 			cooled = true
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/warmroute/router/internal/sharing"
+	"github.com/warmroute/router/internal/peering"
 )
 
 // What an engine said to one gateway of a fleet holds for all of them: that it is full, and for whom, that it wants a
@@ -18,7 +18,7 @@ import (
 const repeated = 15 * time.Second
 
 // pass passes on a piece of news about m.
-func (p *pool) pass(m *member, kind sharing.Kind, body []byte) {
+func (p *pool) pass(m *member, kind peering.Kind, body []byte) {
 	if p.peers != nil && !m.gone {
 		p.peers.Pass(kind, m.id, body)
 	}
@@ -37,47 +37,59 @@ func (p *pool) tellRefused(m *member, to party, retryAfter time.Duration) {
 	for _, s := range []string{to.model, to.account} {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
-	p.pass(m, sharing.Refused, b)
+	p.pass(m, peering.Refused, b)
 }
 
 // tellRestart passes on that m lost its cache, by a restart at a time of its own clock, negative if it has none.
 func (p *pool) tellRestart(id string, start float64) {
 	if p.peers != nil {
 		p.peers.Forget(id)
-		p.peers.Pass(sharing.Restarted, id, binary.LittleEndian.AppendUint64(nil, math.Float64bits(start)))
+		p.peers.Pass(peering.Restarted, id, binary.LittleEndian.AppendUint64(nil, math.Float64bits(start)))
 	}
 }
 
 // listen has the pool take in the news of the other gateways. get returns it as long as it is in use.
-func listen(n *sharing.Node, get func() *pool) {
-	on := func(kind sharing.Kind, f func(p *pool, m *member, body []byte, age, now time.Duration) (forget bool)) {
+func listen(n peering.Node, get func() *pool) {
+	for kind := peering.Refused; kind <= peering.Hint; kind++ {
 		n.OnNews(kind, func(id string, body []byte, age time.Duration) bool {
 			p := get()
-			if p == nil {
-				return false
+			if p != nil {
+				p.heard(kind, id, body, age)
 			}
-			p.mu.Lock()
-			m, forget := p.byID[id], false
-			if m != nil {
-				now := p.now()
-				forget = f(p, m, body, age, now)
-				p.putLimits(m, now)
-				p.watchEnds(m)
-				p.putState(m, now)
-			}
-			p.mu.Unlock()
-			if forget {
-				p.forgetAll(id)
-			}
-			p.notify()
-			return true
+			return p != nil
 		})
 	}
-	on(sharing.Refused, (*pool).heardRefused)
-	on(sharing.Paused, (*pool).heardPause)
-	on(sharing.Restarted, (*pool).heardRestart)
-	on(sharing.Asleep, (*pool).heardAsleep)
-	on(sharing.Hint, (*pool).heardHint)
+}
+
+// heard takes in a piece of news.
+func (p *pool) heard(kind peering.Kind, id string, body []byte, age time.Duration) {
+	p.mu.Lock()
+	m, forget := p.byID[id], false
+	if m != nil {
+		now := p.now()
+		switch kind {
+		case peering.Refused:
+			p.heardRefused(m, body, age, now)
+		case peering.Paused:
+			p.heardPause(m, body, age, now)
+		case peering.Restarted:
+			forget = p.heardRestart(m, body, now)
+		case peering.Asleep:
+			forget = p.heardAsleep(m, body, age, now)
+		case peering.Hint:
+			if left, _ := p.duration(body, age); left > 0 {
+				m.hinted = max(m.hinted, now+left)
+			}
+		}
+		p.putLimits(m, now)
+		p.watchEnds(m)
+		p.putState(m, now)
+	}
+	p.mu.Unlock()
+	if forget {
+		p.forgetAll(id)
+	}
+	p.notify()
 }
 
 // duration reads a number of milliseconds, and returns what is left of it and of b.
@@ -90,30 +102,28 @@ func (p *pool) duration(b []byte, age time.Duration) (time.Duration, []byte) {
 	return min(time.Duration(min(ms, math.MaxInt32))*time.Millisecond, most) - age, b[n:]
 }
 
-func (p *pool) heardRefused(m *member, body []byte, age, now time.Duration) bool {
+func (p *pool) heardRefused(m *member, body []byte, age, now time.Duration) {
 	left, b := p.duration(body, age)
 	var names [2]string
 	for i := range names {
 		size, n := binary.Uvarint(b)
 		if n <= 0 || size > uint64(len(b)-n) || size > maxName {
-			return false
+			return
 		}
 		names[i], b = string(b[n:n+int(size)]), b[n+int(size):]
 	}
 	if left = min(left, p.cfg.Load().RetryAfterMax); left > 0 && p.cfg.Load().FullFor > 0 {
 		p.refused(m, m.limitOf(party{names[0], names[1]}), now, left)
 	}
-	return false
 }
 
-func (p *pool) heardPause(m *member, body []byte, age, now time.Duration) bool {
+func (p *pool) heardPause(m *member, body []byte, age, now time.Duration) {
 	if left, _ := p.duration(body, age); min(left, p.cfg.Load().RetryAfterMax) > 0 {
 		m.pause.Store(max(m.pause.Load(), int64(now+min(left, p.cfg.Load().RetryAfterMax))))
 	}
-	return false
 }
 
-func (p *pool) heardRestart(m *member, body []byte, _, now time.Duration) (forget bool) {
+func (p *pool) heardRestart(m *member, body []byte, now time.Duration) (forget bool) {
 	if len(body) != 8 {
 		return false
 	}
@@ -150,11 +160,4 @@ func (p *pool) heardAsleep(m *member, body []byte, age, now time.Duration) (forg
 	m.asleep.Store(int64(until))
 	p.watch(until)
 	return fell
-}
-
-func (p *pool) heardHint(m *member, body []byte, age, now time.Duration) bool {
-	if left, _ := p.duration(body, age); left > 0 {
-		m.hinted = max(m.hinted, now+left)
-	}
-	return false
 }

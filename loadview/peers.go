@@ -6,22 +6,21 @@ import (
 	"weak"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/sharing"
-	"github.com/warmroute/router/share"
+	"github.com/warmroute/router/internal/peering"
 )
 
 // elsewhere is the load that other gateways have on a member, and the gauge of this one's own. The zero elsewhere, if
 // nothing is shared, is no load.
 type elsewhere struct {
-	node    *sharing.Node
-	own     *sharing.Local
-	others  *sharing.Sum
+	node    peering.Node
+	own     peering.Local
+	others  peering.Sum
 	context int64        // tokens of the requests in flight
 	peak    int64        // the most that others had in flight since the scrape under way began
 	overlap atomic.Int64 // requests of the last report of the queue that were the others'
 }
 
-func (e *elsewhere) join(n *sharing.Node, id string) {
+func (e *elsewhere) join(n peering.Node, id string) {
 	if n != nil {
 		e.node, e.own, e.others = n, n.Local(id), n.Sum(id)
 	}
@@ -70,8 +69,8 @@ func (e *elsewhere) publish(m *member) {
 }
 
 // join has the pool take in the load of the other gateways, for as long as it is in use.
-func (p *pool) join(s *share.Share) {
-	p.peers = s.Inside(sharing.Inside{})
+func (p *pool) join(s router.Peers) {
+	p.peers = peering.Of(s)
 	if p.peers == nil {
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/warmroute/router/internal/sharing"
+	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/loadview/enginepage"
 )
 
@@ -42,7 +42,7 @@ type pool struct {
 
 	waiters chan struct{} // of the last Changed; nil: there was none since the last change
 	forget  listeners
-	peers   *sharing.Node // the other gateways; nil: none
+	peers   peering.Node // the other gateways; nil: none
 
 	work    chan struct{} // of capacity 1: members or cfg have changed, for Run
 	running atomic.Bool   // Run runs

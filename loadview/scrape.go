@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/warmroute/router/internal/sharing"
+	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/loadview/enginepage"
 )
 
@@ -200,12 +200,12 @@ func (p *pool) putAsleep(m *member, st *page) (fell bool) {
 	m.history.asleep = st.Asleep
 	switch {
 	case fell:
-		p.pass(m, sharing.Asleep, []byte{1})
+		p.pass(m, peering.Asleep, []byte{1})
 		if p.peers != nil {
 			p.peers.Forget(m.id)
 		}
 	case woke:
-		p.pass(m, sharing.Asleep, []byte{0})
+		p.pass(m, peering.Asleep, []byte{0})
 	}
 	if !st.Asleep && m.asleep.Load() == 0 {
 		return false

@@ -7,6 +7,7 @@ import (
 	"weak"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/internal/sharing"
 )
 
@@ -44,12 +45,12 @@ const (
 	lagFor  = time.Second
 )
 
-// Inside returns the part that the packages of this module use. A nil Share has none.
-func (s *Share) Inside(sharing.Inside) *sharing.Node {
+// Inside makes a Share a [router.Peers]. It is for the packages of this module. A nil Share has nothing inside.
+func (s *Share) Inside(peering.Inside) peering.Node {
 	if s == nil {
 		return nil
 	}
-	return s.node
+	return s.node.Inside()
 }
 
 // Run hears the other gateways and publishes what this one does, until ctx is done. It then says that this gateway is
@@ -94,7 +95,7 @@ func (s *Share) Holders(cfg router.HoldersConfig) (*router.Holders, error) {
 	var heard sync.Map // bindings that are being taken in
 	cfg.Bound = func(id, target string) {
 		if _, ok := heard.Load([2]string{id, target}); !ok {
-			s.node.Pass(sharing.Bound, target, []byte(id))
+			s.node.Pass(peering.Bound, target, []byte(id))
 		}
 		if bound != nil {
 			bound(id, target)
@@ -105,7 +106,7 @@ func (s *Share) Holders(cfg router.HoldersConfig) (*router.Holders, error) {
 		return nil, err
 	}
 	w := weak.Make(h) // the Share may outlive it
-	s.node.OnNews(sharing.Bound, func(target string, id []byte, _ time.Duration) bool {
+	s.node.OnNews(peering.Bound, func(target string, id []byte, _ time.Duration) bool {
 		h := w.Value()
 		if h == nil {
 			return false

@@ -30,6 +30,7 @@ var groups = []struct {
 	{"prompt", promptRows},
 	{"route", routeRows},
 	{"queue", queueRows},
+	{"share", shareRows},
 	{"gateway", gatewayRows},
 }
 

@@ -64,7 +64,7 @@ type rule struct {
 
 // rules are tried in order; the first with a matching pattern decides.
 var rules = []rule{
-	{".", nil},
+	{".", []string{"internal/peering"}},
 	{"trie", []string{"internal/idmemo", "internal/prefix", "internal/scopekey", "internal/sharers"}},
 	{"prompt", []string{"internal/jsonscan", "internal/sse"}},
 	{"prompt/tokenmemo", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/sse"}},
@@ -74,11 +74,11 @@ var rules = []rule{
 	{"kvindex", []string{"internal/configerr", "internal/idmemo"}},
 	{"kvindex/zmqsub", []string{"kvindex", "egress", "internal/configerr", "internal/zmtp"}},
 	{"lmcache", []string{"egress", "internal/configerr", "internal/samples"}},
-	{"loadview", []string{"egress", "internal/configerr", "internal/sharing", "loadview/enginepage", "share"}},
+	{"loadview", []string{"egress", "internal/configerr", "internal/peering", "loadview/enginepage"}},
 	{"loadview/enginepage", []string{"internal/samples"}},
 	{"admission", []string{"internal/configerr"}},
-	{"share", []string{"internal/configerr", "internal/sharing"}},
-	{"internal/sharing", []string{"internal/idmemo"}},
+	{"share", []string{"internal/configerr", "internal/peering", "internal/sharing"}},
+	{"internal/sharing", []string{"internal/idmemo", "internal/peering"}},
 	{"httpproxy", []string{"prompt", "internal/configerr"}},
 	{"debugui", []string{"admission", "kvindex", "loadview", "observe", "prompt"}},
 	{"docs", nil}, // tests alone
@@ -88,7 +88,7 @@ var rules = []rule{
 	{"strategy/*", []string{
 		"trie", "kvindex", "lmcache", "strategy", "strategy/cacheaware", "strategy/leastload", "strategy/random",
 		"internal/configerr", "internal/forgetlog", "internal/idmemo", "internal/rendezvous", "internal/textcache",
-		"internal/tokencache", "internal/sharing", "share",
+		"internal/tokencache", "internal/peering",
 	}},
 	{"config/file", []string{"admission", "egress", "kvindex", "lmcache", "loadview", "strategy/*", "trie"}},
 	{"config", []string{"admission", "config/file", "egress", "kvindex", "lmcache", "loadview", "strategy/pipeline",
@@ -97,7 +97,7 @@ var rules = []rule{
 	{"contentcoding", []string{"internal/configerr"}},
 	{"internal/reqbody", []string{"internal/configerr", "internal/jsonscan"}},
 	{"internal/textcache", []string{"internal/configerr", "internal/forgetlog", "internal/prefix", "strategy",
-		"internal/scopekey", "internal/sharers", "internal/sharing", "share", "trie"}},
+		"internal/peering", "internal/scopekey", "internal/sharers", "trie"}},
 	{"internal/evictions", []string{"trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
 	{"observe", nil},

@@ -1,6 +1,6 @@
 package sharing
 
-import "time"
+import "github.com/warmroute/router/internal/peering"
 
 // age is how long a target holds a prompt after it was sent there last, by the denials of engines. It grows slowly,
 // because what is not believed is not asked for.
@@ -10,9 +10,7 @@ type age struct {
 }
 
 const (
-	// LeastAge is the least age of a prompt at which a denial counts: a younger one may not be computed yet.
-	LeastAge = 10 * time.Second
-	leastAge = stamp(LeastAge / stampUnit)
+	leastAge = stamp(peering.LeastAge / stampUnit)
 	// ageShrink is the part by which most is less than the age of the denied prompt.
 	ageShrink = 8
 	// ageGrow is the part of the time that most grows by, and of itself if it is confirmed.

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/warmroute/router/internal/peering"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 )
 
 // Mark is the fingerprint of a beginning of a prompt: 48 bits, and not 0.
-type Mark uint64
+type Mark = peering.Mark
 
 const markBits = 48
 

@@ -398,7 +398,8 @@ func TestGauges(t *testing.T) {
 	}
 	w.run(100 * time.Millisecond)
 	elsewhere := func(g int) Gauge { return w.nodes[g].Elsewhere([]string{"a"}, nil)[0] }
-	for g, want := range []Gauge{{5, 200, 2000, 0}, {4, 200, 2000, 0}, {3, 200, 2000, 0}} {
+	for g, n := range []int64{5, 4, 3} {
+		want := Gauge{InFlight: n, Prefill: 200, Context: 2000}
 		if got := elsewhere(g); got != want {
 			t.Fatalf("gateway %d sees %+v, want %+v", g, got, want)
 		}

@@ -96,11 +96,11 @@ func (n *Node) gauge(l *Local) {
 	if k == noNumber {
 		return
 	}
-	g := Gauge{l.inFlight.Load(), l.prefill.Load(), l.context.Load(), 0}
+	g := Gauge{InFlight: l.inFlight.Load(), Prefill: l.prefill.Load(), Context: l.context.Load()}
 	if n.cfg.Cache {
 		g.Recorded = n.recorders.of(l.id)
 	}
-	n.out.gauges = g.append(n.out.gauges, n.targets.tagOf(k))
+	n.out.gauges = appendGauge(n.out.gauges, n.targets.tagOf(k), &g)
 	n.out.nGauges++
 	if g == (Gauge{}) {
 		delete(n.out.locals, l.id)

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/warmroute/router/internal/peering"
 )
 
 // version is the version of frames. Gateways of different versions do not talk.
@@ -156,16 +158,11 @@ func (r *reader) header(k *Key) (h header) {
 }
 
 // Gauge is the load that one gateway has put on one target.
-type Gauge struct {
-	InFlight int64 // requests
-	Prefill  int64 // tokens that wait for prefill
-	Context  int64 // tokens of the requests in flight
-	Recorded int64 // prompts
-}
+type Gauge = peering.Gauge
 
 const maxGauge = 1 << 40
 
-func (g *Gauge) append(b []byte, tag uint64) []byte {
+func appendGauge(b []byte, tag uint64, g *Gauge) []byte {
 	b = appendUint48(b, tag)
 	for _, n := range [...]int64{g.InFlight, g.Prefill, g.Context, g.Recorded} {
 		b = binary.AppendUvarint(b, uint64(max(n, 0)))

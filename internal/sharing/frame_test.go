@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden frames")
 
-// golden returns the frames of a small history, in hexadecimal, each with the kind of frame or request before it.
-func golden(t testing.TB) []string {
+// goldenFrames returns the frames of a small history, in hexadecimal, each with the kind of frame or request before it.
+func goldenFrames(t testing.TB) []string {
 	now := time.Unix(1_700_000_000, 0)
 	var out []string
 	kinds := []string{"?", "live", "hello", "bye", "repair", "snapshot"}
@@ -71,7 +71,7 @@ func (recorder) Request(context.Context, string, []byte) ([]byte, error) { retur
 // The frames stay as they are as long as version does.
 func TestGolden(t *testing.T) {
 	name := filepath.Join("testdata", "frames.txt")
-	got := strings.Join(golden(t), "\n") + "\n"
+	got := strings.Join(goldenFrames(t), "\n") + "\n"
 	if *update {
 		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestGolden(t *testing.T) {
 
 // seeds adds the golden frames to a fuzz test.
 func seeds(f *testing.F) {
-	for _, line := range golden(f) {
+	for _, line := range goldenFrames(f) {
 		_, data, _ := strings.Cut(line, " ")
 		b, err := hex.DecodeString(data)
 		if err != nil {

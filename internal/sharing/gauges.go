@@ -41,7 +41,8 @@ type Sum struct{ inFlight, prefill, context, recorded atomic.Int64 }
 
 // Load returns the sum. Its parts may be of different instants.
 func (s *Sum) Load() Gauge {
-	return Gauge{s.inFlight.Load(), s.prefill.Load(), s.context.Load(), s.recorded.Load()}
+	return Gauge{InFlight: s.inFlight.Load(), Prefill: s.prefill.Load(), Context: s.context.Load(),
+		Recorded: s.recorded.Load()}
 }
 
 // load adds the load of g, by times that. It does not change at once.

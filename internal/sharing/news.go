@@ -5,21 +5,12 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/warmroute/router/internal/peering"
 )
 
 // Kind is the kind of a piece of news.
-type Kind uint8
-
-// The kinds of news. The first ones are what an engine said, and hold for all gateways; a hint is a conclusion of one
-// gateway, and changes nothing by itself.
-const (
-	Refused   Kind = iota + 1 // it is full for a model and an account for a time
-	Paused                    // it asked to be left alone for a time
-	Restarted                 // it was started again, at a time by its own clock
-	Asleep                    // it sleeps, or not
-	Bound                     // it has the state with an id
-	Hint                      // a gateway leaves it alone for a time
-)
+type Kind = peering.Kind
 
 // maxNews bounds the body of a piece of news, in bytes.
 const maxNews = 1024

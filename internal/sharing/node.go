@@ -154,6 +154,15 @@ func (n *Node) Extend(c *Chain, text, more string) *Chain { return n.cfg.Key.Ext
 // Match raises held, the leading bytes of a prompt with these marks that each of ids holds, to the part that others
 // said it holds, and returns how many of them at least many prompts begin with.
 func (n *Node) Match(c *Chain, ids []string, held []int, many int) (shared int) {
+	return n.match(c, ids, held, many, 0)
+}
+
+// Recent is Match by the facts of the last time of this length alone.
+func (n *Node) Recent(c *Chain, ids []string, held []int, age time.Duration) {
+	n.match(c, ids, held, maxSharer, stampOf(n.now()-age))
+}
+
+func (n *Node) match(c *Chain, ids []string, held []int, many int, since stamp) (shared int) {
 	r := n.targets.resolve(ids, 0) // first, so that facts about them are known to be theirs
 	if len(c.Marks) == 0 || !n.cfg.Cache {
 		return 0
@@ -166,7 +175,7 @@ func (n *Node) Match(c *Chain, ids []string, held []int, many int) (shared int) 
 	found = found[:len(ids)]
 	t := n.table
 	t.mu.RLock()
-	shared = t.match(c.Marks, r.index, found, uint16(min(many, maxSharer)))
+	shared = t.match(c.Marks, r.index, found, uint16(min(many, maxSharer)), since)
 	t.mu.RUnlock()
 	r.spread(found)
 	for i, k := range found {

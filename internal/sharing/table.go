@@ -346,9 +346,9 @@ func (t *table) unhold(m Mark, target, who uint16, last stamp) {
 	}
 }
 
-// match sets held[index[target]] to the number of leading marks that others said a target holds, of those that index
-// has and that are 0 in held. It returns how many of marks at least many prompts were said to go on from.
-func (t *table) match(marks []Mark, index []int32, held []int, many uint16) (shared int) {
+// match sets held[index[target]] to the number of leading marks that others said a target holds since a time, of those
+// targets that index has and that are 0 in held. It returns how many of marks at least many prompts go on from.
+func (t *table) match(marks []Mark, index []int32, held []int, many uint16, since stamp) (shared int) {
 	left, size := len(held), -1
 	for i := len(marks) - 1; i >= 0 && (left > 0 || shared == 0); i-- {
 		s := t.find(marks[i])
@@ -362,7 +362,9 @@ func (t *table) match(marks []Mark, index []int32, held []int, many uint16) (sha
 			continue
 		}
 		if h := s.holder(); h != manySlot {
-			left -= t.emit(h, s.stamp, index, held, i+1)
+			if s.stamp >= since {
+				left -= t.emit(h, s.stamp, index, held, i+1)
+			}
 			continue
 		}
 		x := &t.sets[s.stamp]
@@ -371,7 +373,9 @@ func (t *table) match(marks []Mark, index []int32, held []int, many uint16) (sha
 		}
 		size = x.foreign
 		for _, h := range x.held {
-			left -= t.emit(h.target, h.stamp, index, held, i+1)
+			if h.stamp >= since {
+				left -= t.emit(h.target, h.stamp, index, held, i+1)
+			}
 		}
 	}
 	return shared

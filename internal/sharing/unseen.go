@@ -61,3 +61,14 @@ func (n *Node) Place() (rank, of int) {
 	x := n.place.Load()
 	return int(x >> 32), max(int(uint32(x)), 1)
 }
+
+// golden spreads its multiples evenly over the unit interval.
+const golden = 0.6180339887498949
+
+// Position returns this gateway's place in the unit interval at a moment that all know by the same number. Those of
+// different gateways are far apart, so that requests that they send at the same moment need not meet.
+func (n *Node) Position(moment int) float64 {
+	rank, of := n.Place()
+	_, u := math.Modf(float64(rank)/float64(of) + float64(moment)*golden)
+	return u
+}

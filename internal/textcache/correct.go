@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/sharing"
+	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/trie"
 )
 
@@ -54,7 +54,7 @@ type belief struct {
 	young  bool      // it was not computed there yet
 	target *evidence // that counts it as not computed; nil: none does any more
 	fresh  int       // bytes that it counts
-	chain  *sharing.Chain
+	chain  peering.Chain
 }
 
 // learned has what was learned about reports. The zero learned is empty.

@@ -1,23 +1,21 @@
 package textcache
 
 import (
-	"cmp"
 	"encoding/binary"
-	"slices"
+	"sort"
 	"sync"
 	"time"
 	"unsafe"
 	"weak"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/sharing"
-	"github.com/warmroute/router/share"
+	"github.com/warmroute/router/internal/peering"
 )
 
 // Join has c take in the prompts that the other gateways of s sent, and pass on its own. It is called once, before c is
 // used. A nil s is none.
-func (c *Cache) Join(s *share.Share) {
-	c.peers = s.Inside(sharing.Inside{})
+func (c *Cache) Join(s router.Peers) {
+	c.peers = peering.Of(s)
 	if c.peers == nil {
 		return
 	}
@@ -39,7 +37,7 @@ func (c *Cache) Join(s *share.Share) {
 }
 
 // chainOf returns the marks of k's text.
-func (c *Cache) chainOf(k *Key) *sharing.Chain {
+func (c *Cache) chainOf(k *Key) peering.Chain {
 	if k.chain == nil {
 		text := k.text
 		if k.unit == router.Tokens {
@@ -68,15 +66,35 @@ func portable(tokens string) string {
 	return string(b)
 }
 
+// Recent returns how much of a prompt with key k the other gateways have sent each of ids in the last time of this
+// length, in bytes of the trie; nil if nothing is shared. It reuses held.
+func (c *Cache) Recent(k *Key, ids []string, age time.Duration, held []int) []int {
+	if c.peers == nil {
+		return nil
+	}
+	held = append(held[:0], make([]int, len(ids))...)
+	c.peers.Recent(c.chainOf(k), ids, held, age)
+	return held
+}
+
 // addRecorded adds the prompts that the other gateways have recorded.
 func (c *Cache) addRecorded(t *Targets) {
 	if c.peers == nil {
 		return
 	}
 	t.elsewhere = c.peers.Elsewhere(t.IDs, t.elsewhere[:0])
+	sum := 0
 	for i := range t.elsewhere {
 		t.Warmed[i] += int(t.elsewhere[i].Recorded)
+		sum += t.Warmed[i]
 	}
+	t.recorded = sum
+}
+
+// Position returns this gateway's place in the unit interval after Warmed was looked up; see peering.Node.
+func (c *Cache) Position(t *Targets) float64 {
+	c.LookWarmed(t)
+	return c.peers.Position(t.recorded)
 }
 
 // publish passes on that id was sent a prompt.
@@ -110,7 +128,7 @@ func (c *Cache) correctPeers(k *Key, id string, past *belief, reported, least, g
 	held := float64(n)
 	whole := held - grain // at least so much of it is in whole blocks
 	switch {
-	case n <= past.Held || held < least || age < sharing.LeastAge:
+	case n <= past.Held || held < least || age < peering.LeastAge:
 	case whole-reported >= least && denied*reported < whole:
 		c.peers.Deny(id, age)
 		c.deniedSince(id, age)
@@ -186,7 +204,7 @@ func (t *times) add(number uint64, at time.Duration) {
 func (t *times) at(when time.Duration) (number uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(t.all, when, func(x insertTime, d time.Duration) int { return cmp.Compare(x.at, d) })
+	i := sort.Search(len(t.all), func(i int) bool { return t.all[i].at >= when })
 	if i == 0 {
 		return 0, false
 	}
@@ -197,7 +215,7 @@ func (t *times) at(when time.Duration) (number uint64, ok bool) {
 func (t *times) of(number uint64) (at time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(t.all, number, func(x insertTime, n uint64) int { return cmp.Compare(x.number, n) })
+	i := sort.Search(len(t.all), func(i int) bool { return t.all[i].number >= number })
 	switch {
 	case len(t.all) == 0:
 		return 0, false

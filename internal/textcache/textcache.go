@@ -10,9 +10,9 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/forgetlog"
+	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/internal/scopekey"
 	"github.com/warmroute/router/internal/sharers"
-	"github.com/warmroute/router/internal/sharing"
 	"github.com/warmroute/router/trie"
 )
 
@@ -30,8 +30,8 @@ type Cache struct {
 	offered atomic.Pointer[[]string] // the IDs that Prepare matches
 	recent  recent
 
-	peers *sharing.Node // the other gateways; nil: none
-	times times         // of inserts, with peers
+	peers peering.Node // the other gateways; nil: none
+	times times        // of inserts, with peers
 }
 
 // New returns a Cache over t.
@@ -66,7 +66,7 @@ func WithDefaults(shared *trie.Trie, maxNodes, maxBytes *int) {
 type Key struct {
 	scope, text string // scope as short as scopekey has it: it is hashed once a request
 	unit        router.Unit
-	chain       *sharing.Chain // of text, once it is known; with peers
+	chain       peering.Chain // of text, once it is known; with peers
 }
 
 // TokenSize is how many bytes of the trie a token is.
@@ -117,7 +117,8 @@ type Targets struct {
 	warmed    bool            // Warmed is that of IDs
 	matched   bool            // shared is known
 	shared    int             // leading bytes of the prompt that many prompts share
-	elsewhere []sharing.Gauge // scratch
+	elsewhere []peering.Gauge // scratch
+	recorded  int             // the sum of Warmed, with peers
 }
 
 // Offer makes t that of targets, of which nothing is known yet.

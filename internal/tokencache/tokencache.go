@@ -77,6 +77,7 @@ type Targets struct {
 	Trusted int
 
 	presumed []int
+	recent   []int // sent by other gateways, in bytes of the trie
 }
 
 // Look fills t for a prompt p, and reports whether any Ready target can be
@@ -109,6 +110,7 @@ func (c *Cache) Look(p *router.Prompt, k *textcache.Key, guess bool, targets []r
 	if presumed != nil {
 		t.presumed = presumed
 	}
+	presumed = c.presumePeers(p, k, r.IDs, presumed, t)
 	guess = guess && untrusted
 	if guess {
 		c.text.Look(k, targets, r)
@@ -130,6 +132,30 @@ func (c *Cache) Look(p *router.Prompt, k *textcache.Key, guess bool, targets []r
 		t.Held[i] = n
 	}
 	return true
+}
+
+// presumePeers raises presumed to the prompts that other gateways have just sent. It may be nil, and nil is returned if
+// there are none.
+func (c *Cache) presumePeers(p *router.Prompt, k *textcache.Key, ids []string, presumed []int, t *Targets) []int {
+	if c.presumed.keep < 0 {
+		return presumed
+	}
+	recent := c.text.Recent(k, ids, c.presumed.keep, t.recent)
+	if recent == nil {
+		return presumed
+	}
+	t.recent = recent
+	for i, n := range recent {
+		if n == 0 {
+			continue
+		}
+		if presumed == nil {
+			t.presumed = append(t.presumed[:0], make([]int, len(ids))...)
+			presumed = t.presumed
+		}
+		presumed[i] = max(presumed[i], tokensOf(k, n, len(p.Tokens)))
+	}
+	return presumed
 }
 
 // tokensOf turns n bytes of the trie into tokens of a prompt that has size.

@@ -5,11 +5,11 @@ import (
 	"math"
 	"time"
 
+	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/kvindex"
-	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
@@ -59,7 +59,7 @@ type Config struct {
 	Trie *trie.Trie
 	// Share is this gateway's part in a fleet of gateways: what the others sent, and
 	// the context that they have in flight, count, too. nil: nothing is shared.
-	Share *share.Share
+	Share router.Peers
 	// Rand breaks ties. It is safe for concurrent use; nil means the global
 	// source of math/rand/v2.
 	Rand func() uint64

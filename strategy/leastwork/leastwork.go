@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/sharing"
+	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/strategy"
@@ -60,8 +60,8 @@ type Strategy struct {
 	cache    *textcache.Cache
 	tokens   *tokencache.Cache
 	contexts contexts
-	peers    *sharing.Node // nil: none
-	scratch  sync.Pool     // of *scratch
+	peers    peering.Node // nil: none
+	scratch  sync.Pool    // of *scratch
 }
 
 var (
@@ -79,7 +79,7 @@ func New(c Config) (*Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Strategy{cfg: c, cache: text, tokens: tokens, peers: c.Share.Inside(sharing.Inside{})}
+	s := &Strategy{cfg: c, cache: text, tokens: tokens, peers: peering.Of(c.Share)}
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
@@ -94,7 +94,7 @@ type scratch struct {
 	worth    []int
 	work     []float64   // of the Ready targets of known load, for each unit of Weight
 	inFlight []*inFlight // shared
-	peers    []sharing.Gauge
+	peers    []peering.Gauge
 	poured   []poured
 }
 

@@ -1,9 +1,8 @@
 package leastwork
 
 import (
-	"cmp"
 	"math"
-	"slices"
+	"sort"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/strategy"
@@ -20,8 +19,6 @@ const (
 	unseenWeight, mostUnseen = 10, 0.75
 	// fewUnseen is too few to be worth the time.
 	fewUnseen = 1e-3
-	// golden spreads its multiples evenly over the unit interval.
-	golden = 0.6180339887498949
 )
 
 // poured is one target that is filled.
@@ -50,12 +47,12 @@ func (s *Strategy) spread(v *view, targets []router.Target) int {
 		all = append(all, p)
 	}
 	v.poured = all
-	all = slices.DeleteFunc(all, func(p poured) bool { return p.cost > least+q*dear })
+	all = byCost(all).upTo(least + q*dear)
 	if len(all) < 2 {
 		return -1
 	}
 	level := fill(all, q)
-	x := q * s.position(v)
+	x := q * s.cache.Position(&v.Targets)
 	for _, p := range all {
 		if d := level - p.cost; d > 0 {
 			if x -= d / p.price; x < 0 {
@@ -66,9 +63,30 @@ func (s *Strategy) spread(v *view, targets []router.Target) int {
 	return -1 // by rounding alone
 }
 
-// fill returns the level up to which q requests fill the targets. It leaves them in the order of their index.
+// byCost sorts targets, those of equal cost by their index.
+type byCost []poured
+
+func (b byCost) Len() int      { return len(b) }
+func (b byCost) Swap(i, j int) { b[i], b[j] = b[j], b[i] }
+func (b byCost) Less(i, j int) bool {
+	return b[i].cost < b[j].cost || b[i].cost == b[j].cost && b[i].index < b[j].index
+}
+
+// upTo returns the targets of at most this cost, in the memory of b.
+func (b byCost) upTo(most float64) []poured {
+	n := 0
+	for _, p := range b {
+		if p.cost <= most {
+			b[n] = p
+			n++
+		}
+	}
+	return b[:n]
+}
+
+// fill returns the level up to which q requests fill the targets, and sorts them.
 func fill(all []poured, q float64) (level float64) {
-	slices.SortFunc(all, func(a, b poured) int { return cmp.Compare(a.cost, b.cost) })
+	sort.Sort(byCost(all)) // it is part of most programs, which a generic sort is not
 	sum, width := q, 0.0
 	for i, p := range all {
 		sum, width = sum+p.cost/p.price, width+1/p.price
@@ -77,19 +95,5 @@ func fill(all []poured, q float64) (level float64) {
 			break
 		}
 	}
-	slices.SortFunc(all, func(a, b poured) int { return cmp.Compare(a.index, b.index) })
 	return level
-}
-
-// position returns this gateway's place in the unit interval for this prompt. Those of different gateways with the same
-// view are far apart, so that requests that they send at the same moment do not meet.
-func (s *Strategy) position(v *view) float64 {
-	rank, of := s.peers.Place()
-	s.cache.LookWarmed(&v.Targets)
-	sum := 0
-	for _, n := range v.Warmed {
-		sum += n
-	}
-	_, u := math.Modf(float64(rank)/float64(of) + float64(sum)*golden)
-	return u
 }

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
-	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
@@ -71,7 +71,7 @@ type Config struct {
 	Trie *trie.Trie
 	// Share is this gateway's part in a fleet of gateways: what the others sent counts,
 	// too. nil: nothing is shared.
-	Share *share.Share
+	Share router.Peers
 
 	// Trace has hooks for events inside Pick; nil: none.
 	Trace *Trace

@@ -4,11 +4,11 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/sharing"
+	"github.com/warmroute/router/internal/peering"
 )
 
 // fingerprint returns the session as the other gateways know it.
-func (s *Strategy) fingerprint(k sessionKey) sharing.Mark {
+func (s *Strategy) fingerprint(k sessionKey) peering.Mark {
 	return s.peers.Session(k.model, k.adapter, k.salt, k.session)
 }
 

@@ -18,7 +18,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
-	"github.com/warmroute/router/internal/sharing"
+	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
@@ -72,8 +72,8 @@ type Strategy struct {
 	scorers []Weighted
 	weights float64 // their sum
 	cache   *textcache.Cache
-	scratch sync.Pool     // of *scratch
-	peers   *sharing.Node // nil: none
+	scratch sync.Pool    // of *scratch
+	peers   peering.Node // nil: none
 }
 
 var (
@@ -90,7 +90,7 @@ func New(c Config) (*Strategy, error) {
 	if err := c.open(); err != nil {
 		return nil, err
 	}
-	s := &Strategy{cfg: c, scorers: c.scorers(), cache: textcache.New(c.Trie), peers: c.Share.Inside(sharing.Inside{})}
+	s := &Strategy{cfg: c, scorers: c.scorers(), cache: textcache.New(c.Trie), peers: peering.Of(c.Share)}
 	s.cache.Join(c.Share)
 	for _, w := range s.scorers {
 		s.weights += w.Weight

@@ -11,7 +11,6 @@ import (
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
 	"github.com/warmroute/router/kvindex"
-	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy"
 	"github.com/warmroute/router/trie"
 )
@@ -76,7 +75,7 @@ type Config struct {
 	Trie *trie.Trie
 	// Share is this gateway's part in a fleet of gateways: what the others sent counts,
 	// too. nil: nothing is shared.
-	Share *share.Share
+	Share router.Peers
 	// Mismatch is called by Record for a request with another number of cached
 	// tokens, as the engine reported, than its events had predicted (d.Cached);
 	// nil: no call. It must not block and must not call the Strategy.
