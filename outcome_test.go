@@ -57,7 +57,9 @@ func TestRetryableAndBlames(t *testing.T) {
 					t.Fatalf("%+v is retryable %v, blames %v", o, o.Retryable(), o.Blames())
 				}
 				o.NotSent, o.Lacking = false, true
-				lacking := failed && (status == 401 || status == 403 || status == 404) && stage != router.FirstToken
+				redirect := status >= 300 && status <= 399
+				lacking := (failed || redirect && err == nil && !stage.Final()) && !(redirect && late) &&
+					(redirect || status == 401 || status == 403 || status == 404) && stage != router.FirstToken
 				if o.Retryable() != (lacking || router.Outcome{Stage: stage, Status: status, Err: err}.Retryable()) {
 					t.Fatalf("%+v is retryable: %v", o, o.Retryable())
 				}
