@@ -63,6 +63,15 @@ endpoint = "http://full:8100/occupancy"
 			"providers[1]: no route has this provider",
 			"routes[0].strategy: no provider of this route has lmcache, so lmcache_aware always takes the least load",
 		}},
+		"a line without places": {route("least_work", "plain") + "[queue]\nenabled = true\n", options(), []string{
+			"providers[1]: no route has this provider",
+			"queue.enabled: neither requests nor prefill is set, so requests wait only while every target refuses more " +
+				"(429, 503 or 529), and never for engines that queue them",
+		}},
+		"a line with places": {route("least_work", "plain", "full") + "[queue]\nenabled = true\nprefill = 16384\n",
+			options(), []string{
+				"providers[1].lmcache: is not polled: no route of this provider has a strategy that reads occupancies",
+			}},
 		"nobody reads": {route("cache_aware", "full") + route("least_work", "plain") + "[routes.pipeline]\n", options(),
 			[]string{
 				"providers[1].kv_events: is not followed: no route of this provider has a strategy that reads KV events",

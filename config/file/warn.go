@@ -29,6 +29,10 @@ func (c *checker) warnings() {
 		}
 		c.signals(child(path, "strategy"), r, byName)
 	}
+	if q := &c.file.Queue; q.Enabled && q.Requests == 0 && q.Prefill == 0 {
+		c.warn(child(child("", "queue"), "enabled"), "neither requests nor prefill is set, so requests wait only while "+
+			"every target refuses more (429, 503 or 529), and never for engines that queue them")
+	}
 	c.unused()
 }
 
