@@ -170,3 +170,39 @@ func TestFleetChanges(t *testing.T) {
 		})
 	}
 }
+
+// Thousands of made-up models take no more lines and goroutines than requests may wait,
+// and nothing stays of them.
+func TestForgedModels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, Config{Requests: 1, MaxWaiting: 200, MaxWait: 3 * time.Second})
+		r, _ := fleet(t, q, 1, router.Options{})
+		l, err := r.Route(context.Background(), prompt(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 2000 {
+			wg.Go(func() {
+				p := prompt(1)
+				p.Model = fmt.Sprint("model ", i)
+				l, err := r.Route(as(Class{Tenant: fmt.Sprint(i % 7)}), p)
+				var none *router.NoTargetError
+				if err != nil && (!errors.As(err, &none) || none.Status() != 429 || none.RetryAfter <= 0) {
+					t.Error(err)
+				}
+				l.Done(router.Outcome{Status: 200})
+			})
+		}
+		synctest.Wait()
+		if s := q.Stats(); s.Waiting != 200 || s.Models > 200 {
+			t.Errorf("%+v", s)
+		}
+		l.Done(router.Outcome{Status: 200})
+		wg.Wait()
+		synctest.Wait()
+		if s := q.Stats(); s.Waiting != 0 || s.Models != 0 || s.Bytes != 0 || len(s.Left) == 0 || s.Left[Served] != 200 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
