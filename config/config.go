@@ -55,6 +55,9 @@ type Options struct {
 	// Holders remembers which target has the state that a request refers to, for all routes; nil means one of the
 	// Gateway's own with the default bounds.
 	Holders *router.Holders
+	// Peers are the other gateways of the fleet, for the fleet and the strategies of all routes: a *share.Share, which
+	// the host runs, and with which it makes Holders. nil: nothing is shared.
+	Peers router.Peers
 	// Class returns the tenant and the priority of a request that waits in the file's
 	// [queue], and QueueTrace has hooks of it, as admission.Config has them; both may be nil.
 	Class      func(context.Context, router.Prompt) admission.Class

@@ -44,7 +44,7 @@ func Build(f *file.File, o Options) (*Gateway, error) {
 		g.holders = new(router.Holders)
 	}
 	view := viewConfig(f, o)
-	view.Trace = g.hooks(o.View)
+	view.Trace, view.Share = g.hooks(o.View), o.Peers
 	var err error
 	if g.view, err = loadview.New(view); err != nil {
 		return nil, fmt.Errorf("config: %w", err)

@@ -120,7 +120,7 @@ func (r *route) shared(o Options, was *route) *file.Shared {
 		before = was.memory
 	}
 	return &file.Shared{
-		Index: r.index, LMCache: r.poller, Rand: o.Rand,
+		Index: r.index, LMCache: r.poller, Rand: o.Rand, Peers: o.Peers,
 		Trie: func(maxNodes, maxBytes int) (t *trie.Trie, err error) {
 			bounds := trie.Config{MaxNodes: maxNodes, MaxBytes: maxBytes}
 			if t = before.trie; t == nil || before.bounds != bounds {

@@ -54,6 +54,8 @@ type Shared struct {
 	LMCache *lmcache.Poller
 	// Rand is the source of ties; nil: the strategy's own default.
 	Rand func() uint64
+	// Peers are the other gateways of the fleet; nil: nothing is shared with any.
+	Peers router.Peers
 	// Trie returns the prompts that the route's targets were sent, within the bounds of
 	// trie.Config.
 	Trie func(maxNodes, maxBytes int) (*trie.Trie, error)
@@ -67,6 +69,7 @@ func Strategies() map[string]Strategy {
 	return map[string]Strategy{
 		cacheaware.Name: entry(cacheaware.New, func(c *cacheaware.Config, s *Shared) error {
 			s.setRand(&c.Rand)
+			c.Share = s.Peers
 			return s.setTrie(&c.Trie, &c.MaxNodes, &c.MaxBytes)
 		}),
 		consistenthash.Name: entry(consistenthash.New, func(c *consistenthash.Config, s *Shared) error {
@@ -76,7 +79,7 @@ func Strategies() map[string]Strategy {
 			return s.setRand(&c.Rand)
 		}),
 		leastwork.Name: readsIndex(entry(leastwork.New, func(c *leastwork.Config, s *Shared) error {
-			c.Index = s.Index
+			c.Index, c.Share = s.Index, s.Peers
 			s.setRand(&c.Rand)
 			return s.setTrie(&c.Trie, &c.MaxNodes, &c.MaxBytes)
 		})),
@@ -88,10 +91,12 @@ func Strategies() map[string]Strategy {
 			if c.AffinityRequests == 0 {
 				return nil // nothing is remembered
 			}
+			c.Share = s.Peers
 			return s.setTrie(&c.Trie, &c.MaxNodes, &c.MaxBytes)
 		})),
 		pipeline.Name: entry(pipeline.New, func(c *pipeline.Config, s *Shared) (err error) {
 			s.setRand(&c.Rand)
+			c.Share = s.Peers
 			if c.Sessions, err = s.Sessions(c.MaxSessions); err != nil {
 				return err
 			}
@@ -103,7 +108,7 @@ func Strategies() map[string]Strategy {
 		}),
 		precisecacheaware.Name: readsIndex(textWithTokens(entry(precisecacheaware.New,
 			func(c *precisecacheaware.Config, s *Shared) error {
-				c.Index = s.Index
+				c.Index, c.Share = s.Index, s.Peers
 				s.setRand(&c.Rand)
 				if c.Index == nil && c.Fallback != precisecacheaware.FallbackText {
 					return nil // nothing is remembered

@@ -1,0 +1,109 @@
+package config_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warmroute/router"
+	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/share"
+)
+
+// directBus hands each frame over at once.
+type directBus struct {
+	share.Bus
+	receive []func([]byte)
+}
+
+func (b *directBus) Publish(_ string, data []byte) error {
+	for _, f := range b.receive {
+		f(slices.Clone(data))
+	}
+	return nil
+}
+
+func (b *directBus) Subscribe(_ string, f func([]byte)) (func(), error) {
+	b.receive = append(b.receive, f)
+	return func() {}, nil
+}
+
+// Two gateways of one file share what each sends and has in flight, with every strategy that remembers prompts.
+func TestPeers(t *testing.T) {
+	for _, strategy := range []string{"least_work", "cache_aware", "pipeline"} {
+		f, err := config.Parse([]byte(`
+			[[providers]]
+			name = "a"
+			api_base = "http://127.0.0.1:1"
+			[[providers]]
+			name = "b"
+			api_base = "http://127.0.0.1:2"
+			[[routes]]
+			model = "m"
+			strategy = "`+strategy+`"
+			targets = [{ provider = "a" }, { provider = "b" }]
+		`), config.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Unix(1_700_000_000, 0)
+		bus := &directBus{Bus: share.NewMemory()}
+		var shares []*share.Share
+		var gateways []*config.Gateway
+		for range 2 {
+			s, err := share.New(share.Config{Bus: bus, Secret: "the secret of the fleet", Now: func() time.Time { return now }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Open(); err != nil {
+				t.Fatal(err)
+			}
+			h, err := s.Holders(router.HoldersConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := config.Build(f, config.Options{Peers: s, Holders: h})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shares, gateways = append(shares, s), append(gateways, g)
+		}
+		tick := func() {
+			for range 2 {
+				now = now.Add(5 * time.Millisecond)
+				for _, s := range shares {
+					s.Poll()
+				}
+			}
+		}
+		tick()
+		r, ok := gateways[0].Route("m")
+		other, _ := gateways[1].Route("m")
+		if !ok {
+			t.Fatal("no route")
+		}
+		ctx := context.Background()
+		p := router.Prompt{Model: "m", Text: strings.Repeat("a conversation ", 500)}
+		l, err := r.Router.Route(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Made("resp_1")
+		tick()
+		all, err := other.Router.Explain(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			sent := c.Target.ID == l.Decision().Target.ID
+			if (c.Cached > 0) != sent || (c.Target.Load.Queued == 1) != sent {
+				t.Errorf("%s: %+v, sent there: %v", strategy, c, sent)
+			}
+		}
+		if id, _ := gateways[1].Holders().Holder("resp_1"); id != l.Decision().Target.ID {
+			t.Errorf("%s: the state is at %q", strategy, id)
+		}
+	}
+}
