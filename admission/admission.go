@@ -40,8 +40,12 @@ type Config struct {
 	// at which a target of Weight 1 has no place for another one; a target of Weight 2
 	// takes twice as many. 0: any number.
 	Requests int
-	// Prefill is the number of tokens waiting for prefill (router.Load.Prefill) at
-	// which a target of Weight 1 has no place, by Weight as Requests. 0: any number.
+	// CountOthers has Requests count those of other processes too (router.Load.Queued):
+	// the requests of gateways that share their load, and those that engines report.
+	CountOthers bool
+	// Prefill is the number of tokens waiting for prefill (router.Load.Prefill, with
+	// those of gateways that share their load) at which a target of Weight 1 has no
+	// place, by Weight as Requests. 0: any number.
 	Prefill int
 	// MaxWaiting bounds the requests that wait. 0 means DefaultMaxWaiting.
 	MaxWaiting int
@@ -224,7 +228,11 @@ func (q *Queue) Places(targets []router.Target) []router.Target {
 		if t.Weight > 0 && t.Weight != 1 {
 			requests, prefill = scaled(requests, t.Weight), scaled(prefill, t.Weight)
 		}
-		if (requests <= 0 || t.Load.InFlight < requests) && (prefill <= 0 || t.Load.Prefill < prefill) {
+		n := t.Load.InFlight
+		if cfg.CountOthers {
+			n += max(t.Load.Queued, 0)
+		}
+		if (requests <= 0 || n < requests) && (prefill <= 0 || t.Load.Prefill < prefill) {
 			continue
 		}
 		if !copied {

@@ -635,3 +635,35 @@ func BenchmarkUnsaturated(b *testing.B) {
 		}
 	}
 }
+
+// The requests of others at a target count if CountOthers is set, by its weight; a target
+// where this process has none has a place all the same.
+func TestCountOthers(t *testing.T) {
+	load := func(own, others, prefill int) router.Load {
+		return router.Load{Known: true, InFlight: own, Queued: others, Prefill: prefill}
+	}
+	targets := []router.Target{
+		{ID: "theirs", Load: load(1, 9, 0)}, {ID: "none of ours", Load: load(0, 50, 0)}, {ID: "ours", Load: load(10, 0, 0)},
+		{ID: "twice", Weight: 2, Load: load(10, 9, 0)}, {ID: "half", Weight: 0.5, Load: load(5, 0, 0)},
+		{ID: "tokens", Load: load(1, 0, 1000)}, {ID: "little", Load: load(1, 1, 999)},
+	}
+	for count, want := range map[bool][]string{
+		false: {"ours", "half", "tokens"}, true: {"theirs", "ours", "half", "tokens"},
+	} {
+		q := newQueue(t, Config{Requests: 10, Prefill: 1000, CountOthers: count})
+		var full []string
+		for _, x := range q.Places(targets) {
+			if x.State == router.Full {
+				full = append(full, x.ID)
+			}
+		}
+		if !slices.Equal(full, want) {
+			t.Errorf("CountOthers %v: %v are full, want %v", count, full, want)
+		}
+	}
+	for _, x := range targets {
+		if x.State != router.Ready {
+			t.Errorf("%s was changed", x.ID)
+		}
+	}
+}

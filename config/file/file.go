@@ -63,6 +63,9 @@ type Queue struct {
 	// number; then only a target that refuses more has no place.
 	Requests int `toml:"requests" min:"0" max:"1000000"`
 	Prefill  int `toml:"prefill" min:"0" max:"1000000000"`
+	// CountOthers has Requests count those of other gateways that share their load, and
+	// those that engines report.
+	CountOthers bool `toml:"count_others"`
 	// MaxWaiting, MaxBytes and MaxWaitSecs bound the requests that wait, the bytes of their
 	// prompts, and how long each waits.
 	MaxWaiting  int     `toml:"max_waiting" min:"1" max:"1000000"`
@@ -92,7 +95,8 @@ type Queue struct {
 // Config returns the settings as package admission has them, without hooks.
 func (q *Queue) Config() admission.Config {
 	c := admission.Config{
-		Requests: q.Requests, Prefill: q.Prefill, MaxWaiting: q.MaxWaiting, MaxBytes: int64(q.MaxBytes),
+		Requests: q.Requests, CountOthers: q.CountOthers, Prefill: q.Prefill,
+		MaxWaiting: q.MaxWaiting, MaxBytes: int64(q.MaxBytes),
 		MaxWait: secs(q.MaxWaitSecs), Aging: secs(q.AgingSecs), Quantum: q.Quantum, CachedPrice: q.CachedPrice,
 		CachedFirst: secs(q.CachedFirstSecs), Lookahead: q.Lookahead,
 	}
