@@ -18,7 +18,7 @@ OLDER     = go1.25.14
 JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
-  bench peers live soak tools deps licenses release
+  bench peers live clients soak tools deps licenses release
 
 demo:
 	CGO_ENABLED=0 $(GO) run ./examples/gateway -demo
@@ -147,6 +147,12 @@ peers:
 live:
 	CGO_ENABLED=0 $(GO) -C bench build -o $(BIN)/live ./live
 	$(BIN)/live $(LIVE)
+
+# Real clients (SDKs of Python, Node and Go, curl, a browser) before the gateway; see bench/clients. It installs them
+# into .cache, and says which it cannot run.
+clients:
+	$(GO) -C bench build -o $(BIN)/clients ./clients
+	$(BIN)/clients $(CLIENTS)
 
 # The gateway for half an hour at full rate while everything goes wrong; see
 # bench/soak. Its two-minute form is among the tests.

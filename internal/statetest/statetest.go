@@ -20,6 +20,8 @@ import (
 type Engine struct {
 	// Name is in every id that it makes, behind the first underscore. URL is its address.
 	Name, URL string
+	// Close ends it.
+	Close func()
 
 	mu   sync.Mutex
 	held map[string]chan struct{} // by id; closed when the id is first asked for
@@ -28,6 +30,13 @@ type Engine struct {
 
 // New returns an engine, which t closes.
 func New(t testing.TB, name string) *Engine {
+	e := Start(name)
+	t.Cleanup(e.Close)
+	return e
+}
+
+// Start returns an engine outside of tests, which Close ends.
+func Start(name string) *Engine {
 	k := &Engine{Name: name, held: map[string]chan struct{}{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/responses", k.create)
@@ -47,8 +56,7 @@ func New(t testing.TB, name string) *Engine {
 	}
 	mux.HandleFunc("POST /v1/chat/completions", k.chat)
 	srv := httptest.NewServer(mux)
-	t.Cleanup(srv.Close)
-	k.URL = srv.URL
+	k.URL, k.Close = srv.URL, srv.Close
 	return k
 }
 
