@@ -47,6 +47,8 @@ type Config struct {
 	NoCache, NoLoad bool
 	// Now is the clock; nil means time.Now. It is safe for concurrent use.
 	Now func() time.Time
+	// Rand draws the number by which the others know this process. nil means crypto/rand; it is for simulations.
+	Rand func() uint64
 	// Trace is called about changes.
 	Trace Trace
 }
@@ -116,7 +118,10 @@ func isSubject(s string) bool {
 }
 
 // drawID returns a number for this process: 48 bits, not 0.
-func drawID() uint64 {
+func (c *Config) drawID() uint64 {
+	if c.Rand != nil {
+		return max(c.Rand()>>16, 1)
+	}
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return max(binary.BigEndian.Uint64(b[:])>>16, 1)

@@ -32,7 +32,7 @@ func New(c Config) (*Share, error) {
 		return nil, err
 	}
 	return &Share{cfg: c, node: sharing.New(sharing.Config{
-		Bus: c.Bus, Key: key, Subject: c.Subject, Name: c.Name, ID: drawID(), MaxMarks: c.MaxMarks,
+		Bus: c.Bus, Key: key, Subject: c.Subject, Name: c.Name, ID: c.drawID(), MaxMarks: c.MaxMarks,
 		Interval: c.Interval, Hello: hello, Silence: silence, MaxLag: c.MaxLag, LagFor: lagFor,
 		Cache: !c.NoCache, Load: !c.NoLoad, Now: c.Now, Spawn: func(f func()) { go f() },
 		Hooks: sharing.Hooks{LoadChanged: c.Trace.LoadChanged, Ignored: c.Trace.Ignored},

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/warmroute/router/share"
@@ -26,7 +27,7 @@ func (f *fleet) join(gt *gate, g int) (err error) {
 	}
 	gt.share, err = share.New(share.Config{
 		Bus: bus{f, g}, Secret: "the secret of a simulation", Name: "gateway", Now: f.clock, NoCache: c.NoCache,
-		NoLoad: c.NoLoad, MaxLag: time.Hour,
+		NoLoad: c.NoLoad, MaxLag: time.Hour, Rand: rand.New(rand.NewPCG(f.cfg.Seed, uint64(g)+3000)).Uint64,
 	})
 	return err
 }
