@@ -206,3 +206,28 @@ func TestForgedModels(t *testing.T) {
 		}
 	})
 }
+
+// Before anybody was served, a request that is shed is asked to come again after the time
+// for which that has been so, a second at the least.
+func TestRetryAfterAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, Config{Requests: 1, MaxWaiting: 1})
+		r, _ := fleet(t, q, 1, router.Options{})
+		l, err := r.Route(context.Background(), prompt(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := waitingRoute(r, context.Background(), prompt(1))
+		for _, want := range []time.Duration{time.Second, 20 * time.Second} {
+			var none *router.NoTargetError
+			if err := <-waitingRoute(r, context.Background(), prompt(1)); !errors.As(err, &none) || none.RetryAfter != want {
+				t.Errorf("%v, %+v, want %v", err, none, want)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		l.Done(router.Outcome{Status: 200})
+		if err := <-first; err == nil {
+			t.Error("served after MaxWait")
+		}
+	})
+}

@@ -15,6 +15,7 @@ type line struct {
 	model  string
 	bands  []*band // by priority, the highest first
 	count  int
+	begun  time.Time
 	wake   chan struct{}     // of capacity 1
 	round  uint64            // the tries for one event
 	none   map[string]uint64 // the last round in which there was no place for an account
@@ -51,7 +52,7 @@ const lookAgain = 100 * time.Millisecond
 const minLook = time.Millisecond
 
 func newLine(q *Queue, model string) *line {
-	return &line{queue: q, model: model, wake: make(chan struct{}, 1), none: map[string]uint64{},
+	return &line{queue: q, model: model, begun: q.now(), wake: make(chan struct{}, 1), none: map[string]uint64{},
 		anys: map[string]int{}}
 }
 
@@ -342,11 +343,12 @@ func (n *line) of(t *tenant) *waiter {
 
 // expect returns when a place is to be expected for a request that is shed, and is still
 // counted: the time that those which wait take, at the rate at which the last ones were
-// served.
+// served. If none was served, it is the time for which that has been so.
 func (n *line) expect() time.Duration {
 	have := min(n.n, uint64(len(n.served)))
 	if have == 0 {
-		return min(n.queue.cfg.Load().MaxWait, maxRetryAfter)
+		nobody := n.queue.now().Sub(n.begun)
+		return max(min(nobody, n.queue.cfg.Load().MaxWait, maxRetryAfter), time.Second)
 	}
 	since := n.queue.now().Sub(n.served[(n.n-have)%uint64(len(n.served))])
 	each := since / time.Duration(have)

@@ -32,11 +32,12 @@ export function drawOverview(s) {
     ["Cached share", percent(s.share), judged],
     ["Picks a second", num(s.rate), num(t.picks) + " in all"],
     ["Targets ready", s.hasView ? ready + " of " + all : "–", all - ready ? all - ready + " not ready" : "", s.hasView && ready < all],
-    ["In flight", num(t.inFlight), [s.queued ? num(s.queued) + " more queued" : "", s.waiting >= 0 ? num(s.waiting) + " waiting here" : ""].filter(Boolean).join(", ")],
+    ["In flight", num(t.inFlight), s.queued ? num(s.queued) + " more queued" : ""],
+    ["Waiting here", s.waiting >= 0 ? num(s.waiting) : "–", s.waiting >= 0 ? num(s.waitingKB) + " KiB, " + num(s.shed) + " shed" : "no line", s.shed > 0],
     ["Spills", num(t.spills), t.picks ? ((t.spills / t.picks) * 100).toFixed(1) + "% of picks" : ""],
     ["Failed", num(t.failed), num(t.retries) + " retried", t.failed > 0],
     ["Canceled", num(t.canceled), ""],
-    ["No target", num(t.noTarget), s.shed ? num(s.shed) + " shed" : "", t.noTarget > 0],
+    ["No target", num(t.noTarget), "", t.noTarget > 0],
   ];
   const dl = $("tiles");
   if (!dl.children.length) dl.append(...tiles.map(([label]) => el("div", null, el("dt", null, label), el("dd", null, el("span"), el("small")))));
