@@ -149,7 +149,7 @@ func (s *Service) retry(r *http.Request, id string, o router.Outcome) (any, erro
 			next.Done(router.Outcome{Stage: router.Canceled})
 		}
 		cancel()
-		s.leases.release()
+		s.leases.release(h.bytes)
 		return &doneReply{Settled: true, Why: fmt.Sprint(err)}, nil
 	}
 	nextID, err := s.leases.keep(next, cancel, h.deadline)

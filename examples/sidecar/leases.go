@@ -18,12 +18,14 @@ var errDeadline = errors.New("sidecar: the lease's deadline passed before its ca
 // leases are those that callers hold, by the names that they have for them. Each
 // ends once: by its caller, by its deadline, or by close.
 type leases struct {
-	log *slog.Logger
-	max int
+	log      *slog.Logger
+	max      int
+	maxBytes int64
 
 	mu      sync.Mutex
 	open    map[string]*held
-	count   int // of open, and of those on their way there
+	count   int   // of open, and of those on their way there
+	bytes   int64 // that their prompts take
 	expired int // since the start
 	past    map[string]bool
 	ring    []string // of past, which are the last that expired
@@ -36,14 +38,18 @@ type held struct {
 	deadline time.Duration
 	timer    *time.Timer
 	cancel   context.CancelFunc // of the lease's context
+	bytes    int64              // that are reserved for it
 }
+
+// sizeOf returns the bytes that a lease with p takes: its text, once more in the memory of the strategy, and its ids.
+func sizeOf(p router.Prompt) int64 { return 2*int64(len(p.Text)) + 8*int64(len(p.Tokens)) + 4<<10 }
 
 // rememberExpired is the number of expired leases that are distinguished from
 // unknown ones.
 const rememberExpired = 4096
 
-func (s *leases) init(max int, log *slog.Logger) {
-	s.max, s.log = max, log
+func (s *leases) init(max int, maxBytes int64, log *slog.Logger) {
+	s.max, s.maxBytes, s.log = max, maxBytes, log
 	s.open = make(map[string]*held)
 	s.past = make(map[string]bool)
 	s.ring = make([]string, rememberExpired)
@@ -52,10 +58,11 @@ func (s *leases) init(max int, log *slog.Logger) {
 var (
 	errClosing = unavailable("closing", "the service is closing", 0)
 	errFull    = unavailable("too_many_leases", "too many leases are open", 0)
+	errLarge   = unavailable("too_many_bytes", "the prompts of open leases take too many bytes", 0)
 )
 
-// reserve counts a future lease if the bound allows it; release reverts it.
-func (s *leases) reserve() error {
+// reserve counts a future lease of n bytes if the bounds allow it; release reverts it.
+func (s *leases) reserve(n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -63,15 +70,19 @@ func (s *leases) reserve() error {
 		return errClosing
 	case s.count >= s.max:
 		return errFull
+	case s.bytes+n > s.maxBytes:
+		return errLarge
 	}
 	s.count++
+	s.bytes += n
 	return nil
 }
 
-func (s *leases) release() {
+func (s *leases) release(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count--
+	s.bytes -= n
 }
 
 // keep stores a lease with a reserved place, and names it. cancel is called when
@@ -81,12 +92,13 @@ func (s *leases) keep(l *router.Lease, cancel context.CancelFunc, deadline time.
 	s.mu.Lock()
 	if s.closed {
 		s.count--
+		s.bytes -= sizeOf(l.Decision().Prompt)
 		s.mu.Unlock()
 		l.Done(router.Outcome{Stage: router.Canceled})
 		cancel()
 		return "", errClosing
 	}
-	s.open[id] = &held{lease: l, deadline: deadline, cancel: cancel,
+	s.open[id] = &held{lease: l, deadline: deadline, cancel: cancel, bytes: sizeOf(l.Decision().Prompt),
 		timer: time.AfterFunc(deadline, func() { s.expire(id) })}
 	s.mu.Unlock()
 	return id, nil
@@ -127,7 +139,7 @@ func (s *leases) end(id string, o router.Outcome) error {
 	h, err := s.take(id)
 	if err == nil {
 		h.settle(o)
-		s.release()
+		s.release(h.bytes)
 	}
 	return err
 }
@@ -153,7 +165,7 @@ func (s *leases) expire(id string) {
 	s.mu.Unlock()
 
 	h.settle(router.Outcome{Stage: router.Canceled, Err: errDeadline})
-	s.release()
+	s.release(h.bytes)
 	s.log.Warn("a lease was not ended by its caller", "lease", id, "target", h.lease.Decision().Target.ID, "deadline",
 		h.deadline)
 }
@@ -170,6 +182,9 @@ func (s *leases) close() {
 	all := s.open
 	s.open, s.closed = nil, true
 	s.count -= len(all)
+	for _, h := range all {
+		s.bytes -= h.bytes
+	}
 	s.mu.Unlock()
 	for _, h := range all {
 		h.timer.Stop()

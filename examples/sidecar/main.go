@@ -24,23 +24,31 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:8090", "address to serve on; none if empty")
+	listen := flag.String("listen", "127.0.0.1:8090", "address to serve on; none if empty, or if there is a -socket and no -listen")
 	socket := flag.String("socket", "", "path of a Unix socket to serve on; none if empty")
+	var hosts []string
+	flag.Func("host", "`name` under which callers reach -listen, in addition to localhost and addresses; give one for each",
+		func(name string) error { hosts = append(hosts, name); return nil })
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: sidecar [flags] target-url...")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "listen" })
+	if *socket != "" && !given {
+		*listen = "" // nothing listens that was not asked to
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := run(ctx, log, *listen, *socket, flag.Args()); err != nil {
+	if err := run(ctx, log, *listen, *socket, hosts, flag.Args()); err != nil {
 		log.Error("sidecar", "err", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, log *slog.Logger, addr, socket string, targets []string) error {
+func run(ctx context.Context, log *slog.Logger, addr, socket string, hosts, targets []string) error {
 	fleet, err := loadview.New(loadview.Config{})
 	if err != nil {
 		return err
@@ -56,7 +64,8 @@ func run(ctx context.Context, log *slog.Logger, addr, socket string, targets []s
 	if err != nil {
 		return err
 	}
-	s, err := New(Config{Router: router.New(strategy, fleet, router.Options{}), Fleet: fleet, Log: log})
+	s, err := New(Config{Router: router.New(strategy, fleet, router.Options{}), Fleet: fleet, Log: log,
+		Hosts: hosts})
 	if err != nil {
 		return err
 	}

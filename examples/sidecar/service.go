@@ -10,8 +10,12 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"mime"
+	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/warmroute/router"
@@ -34,11 +38,17 @@ type Config struct {
 	// MaxLeases bounds the leases that are open at once; 0 means 65,536. More are
 	// refused with 503.
 	MaxLeases int
+	// MaxBytes bounds the bytes that the prompts of open leases take; 0 means 256 MiB.
+	// More are refused with 503.
+	MaxBytes int64
 	// MaxBody bounds the body of one request in bytes; 0 means 8 MiB. MaxRequests
 	// bounds the POST requests that are served at once, so that their bodies take
 	// MaxRequests times MaxBody at most; 0 means 64. More are refused with 503.
 	MaxBody     int64
 	MaxRequests int
+
+	// Hosts are further names under which callers reach the Service over TCP, without ports.
+	Hosts []string
 
 	// Deadline is the default deadline of a lease, MaxDeadline the longest that
 	// a caller may set; 0 means 10 minutes and 1 hour.
@@ -54,6 +64,8 @@ type Service struct {
 	mux    *http.ServeMux
 	busy   chan struct{}
 	leases leases
+
+	origins *http.CrossOriginProtection
 }
 
 // New returns a Service. Its error names the field.
@@ -68,7 +80,7 @@ func New(cfg Config) (*Service, error) {
 		name string
 		n    int64
 	}{
-		{"MaxLeases", int64(cfg.MaxLeases)}, {"MaxBody", cfg.MaxBody}, {"MaxRequests", int64(cfg.MaxRequests)},
+		{"MaxLeases", int64(cfg.MaxLeases)}, {"MaxBytes", cfg.MaxBytes}, {"MaxBody", cfg.MaxBody}, {"MaxRequests", int64(cfg.MaxRequests)},
 		{"Deadline", int64(cfg.Deadline)}, {"MaxDeadline", int64(cfg.MaxDeadline)},
 	} {
 		if f.n < 0 {
@@ -76,6 +88,7 @@ func New(cfg Config) (*Service, error) {
 		}
 	}
 	cfg.MaxLeases = cmp.Or(cfg.MaxLeases, 65536)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 256<<20)
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, 8<<20)
 	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, 64)
 	cfg.MaxDeadline = cmp.Or(cfg.MaxDeadline, time.Hour)
@@ -83,8 +96,9 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{cfg: cfg, mux: http.NewServeMux(), busy: make(chan struct{}, cfg.MaxRequests)}
-	s.leases.init(cfg.MaxLeases, cfg.Log)
+	s := &Service{cfg: cfg, mux: http.NewServeMux(), busy: make(chan struct{}, cfg.MaxRequests),
+		origins: http.NewCrossOriginProtection()}
+	s.leases.init(cfg.MaxLeases, cfg.MaxBytes, cfg.Log)
 	for pattern, h := range s.routes() {
 		s.mux.HandleFunc(pattern, h)
 	}
@@ -102,8 +116,33 @@ func (s *Service) routes() map[string]http.HandlerFunc {
 	}
 }
 
-// ServeHTTP serves the API.
-func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+// ServeHTTP serves the API. Over TCP it serves no name but localhost and the addresses of the machine, so that a page in
+// a browser cannot reach it by a name of its own; nor does it serve a page's request from another origin.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); {
+	case !s.local(r):
+		fail(w, &failure{status: http.StatusForbidden, code: "forbidden", message: "the Host is not served here"})
+	case s.origins.Check(r) != nil:
+		fail(w, &failure{status: http.StatusForbidden, code: "forbidden", message: "requests from another origin are refused"})
+	case r.Method == http.MethodPost && media != "" && media != "application/json": // what forms send
+		fail(w, &failure{status: http.StatusUnsupportedMediaType, code: "bad_request", message: "want application/json"})
+	default:
+		s.mux.ServeHTTP(w, r)
+	}
+}
+
+// local reports whether r came over something else than TCP, or names the machine by an address, as localhost, or by one
+// of Config.Hosts.
+func (s *Service) local(r *http.Request) bool {
+	if a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); !ok || a.Network() != "tcp" {
+		return true
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil || slices.Contains(s.cfg.Hosts, host)
+}
 
 // Close ends every lease as canceled and refuses more.
 func (s *Service) Close() { s.leases.close() }
@@ -249,13 +288,14 @@ func (s *Service) pick(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.leases.reserve(); err != nil {
+	size := sizeOf(p)
+	if err := s.leases.reserve(size); err != nil {
 		return nil, err
 	}
 	// The lease outlives this call: its own deadline ends it.
 	l, err := s.cfg.Router.Route(context.WithoutCancel(r.Context()), p, in.Exclude...)
 	if err != nil {
-		s.leases.release()
+		s.leases.release(size)
 		return nil, noTarget(err)
 	}
 	id, err := s.leases.keep(l, func() {}, deadline)

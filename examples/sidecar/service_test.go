@@ -358,7 +358,7 @@ func TestExpiredBounded(t *testing.T) {
 	for i := range rememberExpired + 10 {
 		l, err := h.service.cfg.Router.Route(t.Context(), router.Prompt{})
 		if err == nil {
-			err = s.reserve()
+			err = s.reserve(0)
 		}
 		if err != nil {
 			t.Fatal(err)
