@@ -49,8 +49,8 @@ func TestBytesOfLeases(t *testing.T) {
 	}
 }
 
-// TestForeignPages: a page in a browser reaches the service neither from its own origin, nor by a name that resolves to this
-// machine, nor with a form.
+// TestForeignPages: a page in a browser reaches the service neither from its own origin, nor by a name that resolves
+// to this machine, nor with a form.
 func TestForeignPages(t *testing.T) {
 	h := newHost(t, 1, vllmtest.Config{}, Config{})
 	for name, c := range map[string]struct {

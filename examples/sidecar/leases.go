@@ -26,7 +26,7 @@ type leases struct {
 	open    map[string]*held
 	count   int   // of open, and of those on their way there
 	bytes   int64 // that their prompts take
-	expired int // since the start
+	expired int   // since the start
 	past    map[string]bool
 	ring    []string // of past, which are the last that expired
 	at      int

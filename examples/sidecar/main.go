@@ -24,7 +24,8 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:8090", "address to serve on; none if empty, or if there is a -socket and no -listen")
+	listen := flag.String("listen", "127.0.0.1:8090",
+		"address to serve on; none if empty, or if there is a -socket and no -listen")
 	socket := flag.String("socket", "", "path of a Unix socket to serve on; none if empty")
 	var hosts []string
 	flag.Func("host", "`name` under which callers reach -listen, in addition to localhost and addresses; give one for each",

@@ -36,7 +36,7 @@ func TestPython(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
-	go func() { ran <- run(ctx, slog.New(slog.DiscardHandler), "", path, targets) }()
+	go func() { ran <- run(ctx, slog.New(slog.DiscardHandler), "", path, nil, targets) }()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}
@@ -135,10 +135,10 @@ func TestSocket(t *testing.T) {
 	if _, err := listenUnix(path); err == nil {
 		t.Error("a file was replaced")
 	}
-	if err := run(t.Context(), slog.New(slog.NewTextHandler(io.Discard, nil)), "127.0.0.1:0", path, nil); err == nil {
+	if err := run(t.Context(), slog.New(slog.NewTextHandler(io.Discard, nil)), "127.0.0.1:0", path, nil, nil); err == nil {
 		t.Error("it ran")
 	}
-	if err := run(t.Context(), slog.New(slog.DiscardHandler), "", "", nil); err == nil {
+	if err := run(t.Context(), slog.New(slog.DiscardHandler), "", "", nil, nil); err == nil {
 		t.Error("it ran on nothing")
 	}
 }

@@ -80,7 +80,8 @@ func New(cfg Config) (*Service, error) {
 		name string
 		n    int64
 	}{
-		{"MaxLeases", int64(cfg.MaxLeases)}, {"MaxBytes", cfg.MaxBytes}, {"MaxBody", cfg.MaxBody}, {"MaxRequests", int64(cfg.MaxRequests)},
+		{"MaxLeases", int64(cfg.MaxLeases)}, {"MaxBytes", cfg.MaxBytes}, {"MaxBody", cfg.MaxBody},
+		{"MaxRequests", int64(cfg.MaxRequests)},
 		{"Deadline", int64(cfg.Deadline)}, {"MaxDeadline", int64(cfg.MaxDeadline)},
 	} {
 		if f.n < 0 {
@@ -116,14 +117,14 @@ func (s *Service) routes() map[string]http.HandlerFunc {
 	}
 }
 
-// ServeHTTP serves the API. Over TCP it serves no name but localhost and the addresses of the machine, so that a page in
-// a browser cannot reach it by a name of its own; nor does it serve a page's request from another origin.
+// ServeHTTP serves the API. Over TCP it serves no name but localhost, the addresses of the machine and Config.Hosts,
+// so that a page in a browser cannot reach it by a name of its own. It serves no page's request from another origin.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); {
 	case !s.local(r):
 		fail(w, &failure{status: http.StatusForbidden, code: "forbidden", message: "the Host is not served here"})
 	case s.origins.Check(r) != nil:
-		fail(w, &failure{status: http.StatusForbidden, code: "forbidden", message: "requests from another origin are refused"})
+		fail(w, &failure{status: http.StatusForbidden, code: "forbidden", message: "another origin is refused"})
 	case r.Method == http.MethodPost && media != "" && media != "application/json": // what forms send
 		fail(w, &failure{status: http.StatusUnsupportedMediaType, code: "bad_request", message: "want application/json"})
 	default:
@@ -131,8 +132,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// local reports whether r came over something else than TCP, or names the machine by an address, as localhost, or by one
-// of Config.Hosts.
+// local reports whether r came over something else than TCP, or names the machine by an address, as localhost, or by
+// one of Config.Hosts.
 func (s *Service) local(r *http.Request) bool {
 	if a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); !ok || a.Network() != "tcp" {
 		return true
