@@ -22,6 +22,16 @@ func (t *Telemetry) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 			next.StateChanged(id, from, to)
 		}
 	}
+	h.PanicChanged = func(v *loadview.View, on bool) {
+		n := int64(-1)
+		if on {
+			n = 1
+		}
+		t.panics.Add(background, n, f)
+		if next.PanicChanged != nil {
+			next.PanicChanged(v, on)
+		}
+	}
 	h.Left = func(id string, inFlight int) {
 		t.targets.Drop(fleet, func(other string) bool { return other == id })
 		if next.Left != nil {

@@ -10,7 +10,7 @@ import (
 type instruments struct {
 	picks, spills, fallbacks, attempts, retries, noTarget metric.Int64Counter
 	judged, predicted, reported, over, under              metric.Int64Counter
-	active                                                metric.Int64UpDownCounter
+	active, panics                                        metric.Int64UpDownCounter
 	took, share                                           metric.Float64Histogram
 	usage                                                 genaiconv.ClientTokenUsage
 
@@ -75,6 +75,9 @@ func (i *instruments) make(m metric.Meter) error {
 	var err error
 	i.active, err = m.Int64UpDownCounter("warmroute.attempts.active", metric.WithUnit("{attempt}"),
 		metric.WithDescription("Attempts that were picked and have not ended."))
+	keep(k, 0, err)
+	i.panics, err = m.Int64UpDownCounter("warmroute.fleet.panics", metric.WithUnit("{route}"),
+		metric.WithDescription("Routes in which nobody is excluded by failures, because most targets would be."))
 	keep(k, 0, err)
 	i.attempts = k.counter("warmroute.attempts", "{attempt}",
 		"Attempts that ended, by how and by the class of the HTTP status.")

@@ -34,6 +34,7 @@ func everything(t testing.TB) *rig {
 	}
 	f.StateChanged("a", router.Ready, router.Cooling)
 	f.Forget("a")
+	f.PanicChanged(view, true)
 	s := r.Stream("f", []string{"a", "b"}, func(string) string { return "live" })
 	s.Transition("live")
 	s.Gap("a", 3, 7)

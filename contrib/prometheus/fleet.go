@@ -13,6 +13,7 @@ import (
 type fleetMetrics struct {
 	changes, joined, left, losses, scrapeFailures, polls *prometheus.CounterVec
 	pollTook                                             *prometheus.HistogramVec
+	panics                                               *prometheus.GaugeVec
 }
 
 func (m *fleetMetrics) init(c *Collector) {
@@ -24,6 +25,8 @@ func (m *fleetMetrics) init(c *Collector) {
 		"Times that a target left, restarted or was reported to have lost its cache.", "fleet")
 	m.scrapeFailures = c.counter("scrape_failures_total",
 		"Times that the scrapes of a target's metrics page began to fail.", "fleet")
+	m.panics = c.gauge("fleet_panics",
+		"Routes in which nobody is excluded by failures, because most targets would be.", "fleet")
 	m.polls = c.counter("lmcache_polls_total", "Polls of LMCaches, by the result.", "fleet", "result")
 	m.pollTook = c.histogram("lmcache_poll_duration_seconds", "Time that a poll of an LMCache took.",
 		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}, "fleet")
@@ -59,6 +62,17 @@ func (c *Collector) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 		losses.Inc()
 		if next.Forget != nil {
 			next.Forget(id)
+		}
+	}
+	panics := c.panics.WithLabelValues(fleet)
+	t.PanicChanged = func(v *loadview.View, on bool) {
+		if on {
+			panics.Inc()
+		} else {
+			panics.Dec()
+		}
+		if next.PanicChanged != nil {
+			next.PanicChanged(v, on)
 		}
 	}
 	t.ScrapeChanged = func(id string, err error) {

@@ -37,6 +37,7 @@ func everything(t testing.TB) *prometheus.Collector {
 	}
 	trace.StateChanged("a", router.Ready, router.Cooling)
 	trace.ScrapeChanged("a", errors.New("refused"))
+	trace.PanicChanged(view, true)
 
 	cache := c.LMCache("f", lmcache.Trace{})
 	cache.Polled("a", time.Millisecond, nil)

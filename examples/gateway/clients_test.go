@@ -294,14 +294,14 @@ func TestMetrics(t *testing.T) {
 	for _, line := range []string{
 		`warmroute_attempts_total{outcome="finished",route="*",strategy="least_work",code="2xx"} 3`,
 		`warmroute_target_ready{target="` + up + `"} 1`, `warmroute_target_in_flight{target="` + up + `"} 0`,
-		`warmroute_targets{state="ready"} 1`, "# TYPE warmroute_picks_total counter", "warmroute_gateway_requests 0",
+		`warmroute_targets{state="ready"} 1`, "# TYPE warmroute_picks_total counter", "warmroute_gateway_requests 0", "warmroute_fleet_panics 0",
 	} {
 		if !strings.Contains(page, line+"\n") {
 			t.Errorf("no %s in\n%s", line, page)
 		}
 	}
 	known := ""
-	for _, name := range []string{"router.go", "watch.go", "queue.go"} {
+	for _, name := range []string{"router.go", "watch.go", "queue.go", "fleet.go"} {
 		b, err := os.ReadFile(filepath.Join("..", "..", "contrib", "prometheus", name))
 		if err != nil {
 			t.Fatal(err)

@@ -150,6 +150,9 @@ func (h *Handler) metrics() []byte {
 	one("gateway_reconnects_total", "counter", "Requests sent once more because a kept connection was closed.",
 		float64(h.reconnects.Load()))
 
+	one("fleet_panics", "gauge", "Routes in which nobody is excluded by failures, because most targets would be.",
+		float64(s.panics.Load()))
+
 	members := s.gateway.View().Snapshot()
 	states := make(map[string]int)
 	for _, m := range members {

@@ -17,6 +17,7 @@ import (
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/reqbody"
+	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
@@ -30,6 +31,7 @@ type service struct {
 	live    *livePage // nil: there is none
 	metrics metrics
 	waits   waits
+	panics  atomic.Int64 // routes in which failures exclude nobody
 
 	refuse atomic.Pointer[reqbody.Refused] // members of requests
 
@@ -69,7 +71,14 @@ func (s *service) options() config.Options {
 		Subscribe:  s.streams.subscribe,
 		Class:      classOf,
 		QueueTrace: s.waits.trace(),
-		Logger:     zapTo(s.log),
+		View: loadview.Trace{PanicChanged: func(_ *loadview.View, on bool) {
+			if on {
+				s.panics.Add(1)
+			} else {
+				s.panics.Add(-1)
+			}
+		}},
+		Logger: zapTo(s.log),
 		Reloaded: func(_ *file.File, err error) {
 			if err == nil {
 				s.update()
