@@ -35,6 +35,14 @@ type Flight interface {
 	Done(Outcome)
 }
 
+// PrefillFlight is an optional part of a Flight, for Lease.PrefillElsewhere.
+type PrefillFlight interface {
+	// PrefillElsewhere takes the request off the tokens that wait for prefill, or if
+	// elsewhere is false counts it there again. It says nothing of the target's health.
+	// Calls after FirstToken or Done do nothing.
+	PrefillElsewhere(elsewhere bool)
+}
+
 // ChangeNotifier is an optional part of a Fleet, for Options.Wait.
 type ChangeNotifier interface {
 	// Changed returns a channel that is closed by the next change after which a

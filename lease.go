@@ -163,6 +163,29 @@ func (l *Lease) FirstToken() {
 	}
 }
 
+// PrefillElsewhere reports that another target computes the KV cache of the prompt, so
+// that this one has nothing to prefill: the request does not count in its Load.Prefill.
+// If elsewhere is false it counts there again. It is no first token: the request may still be sent to
+// another target. It does nothing if the fleet's Flight is no PrefillFlight, or after FirstToken or the end.
+func (l *Lease) PrefillElsewhere(elsewhere bool) {
+	if l.zero() {
+		return
+	}
+	f, ok := l.flight.(PrefillFlight)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	live := !l.settled && !l.first
+	if live {
+		f.PrefillElsewhere(elsewhere)
+	}
+	l.mu.Unlock()
+	if live {
+		l.router.freed()
+	}
+}
+
 func (l *Lease) firstToken() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

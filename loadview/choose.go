@@ -145,18 +145,38 @@ func prefill(d router.Decision) int64 {
 type flight struct {
 	pool    *pool
 	member  *member
-	prefill int64    // its part of member.prefill
-	context int64    // and of member.peers.context
-	epoch   uint32   // member.epoch when it was sent
-	seq     uint64   // member.sent when it was sent
-	answers uint64   // member.answers when it was sent
-	text    string   // the prompt's
-	tokens  []uint32 // the prompt's
-	limit   *limit   // its party's at member
-	tried   bool     // sent although the limit held its party back
-	spared  bool     // sent in a panic, to a member that was out
-	began   bool     // a first token was seen
-	done    bool
+	prefill int64 // its part of member.prefill
+	// elsewhere is prefill while another member computes it.
+	elsewhere int64
+	context   int64    // and of member.peers.context
+	epoch     uint32   // member.epoch when it was sent
+	seq       uint64   // member.sent when it was sent
+	answers   uint64   // member.answers when it was sent
+	text      string   // the prompt's
+	tokens    []uint32 // the prompt's
+	limit     *limit   // its party's at member
+	tried     bool     // sent although the limit held its party back
+	spared    bool     // sent in a panic, to a member that was out
+	began     bool     // a first token was seen
+	done      bool
+}
+
+// PrefillElsewhere takes the request off Prefill, or counts it there again.
+func (f *flight) PrefillElsewhere(elsewhere bool) {
+	p, m := f.pool, f.member
+	p.mu.Lock()
+	if !f.began && !f.done {
+		from, to := &f.prefill, &f.elsewhere
+		if !elsewhere {
+			from, to = to, from
+		}
+		m.prefill.Store(m.prefill.Load() - f.prefill)
+		*from, *to = 0, *from+*to
+		m.prefill.Store(m.prefill.Load() + f.prefill)
+		p.putLoad(m)
+	}
+	p.mu.Unlock()
+	p.notify()
 }
 
 // FirstToken takes the request off Prefill. If it is the one that a half-open

@@ -60,6 +60,9 @@ type Config struct {
 	// published. It makes no sense with Instant.
 	Events *Events
 
+	// Transfer makes the replica one of several that hand KV caches over; nil: it is not.
+	Transfer *Transfer
+
 	// Timing is the cost of a step; the zero Timing means the package comment's.
 	Timing Timing
 	// TimeScale multiplies every step's time; 0 means 1, 0.01 is 100 times as
@@ -176,6 +179,14 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("vllmtest: Config.Events: an Instant replica has no cache")
 		}
 		if err := c.Events.check(); err != nil {
+			return c, err
+		}
+	}
+	if c.Transfer != nil {
+		if c.Instant {
+			return c, fmt.Errorf("vllmtest: Config.Transfer: an Instant replica has no cache")
+		}
+		if err := c.Transfer.check(); err != nil {
 			return c, err
 		}
 	}

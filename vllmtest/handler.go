@@ -250,6 +250,11 @@ func (s *Server) simulate(
 			q.adapter = b.Model
 		}
 		q.engine = g.engine(rank)
+		if len(j.prompts) == 1 {
+			if err := s.receive(r.Context(), g, b, q); err != nil {
+				return err
+			}
+		}
 		if err := q.engine.submit(q); err != nil {
 			return err
 		}

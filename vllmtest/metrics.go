@@ -15,6 +15,8 @@ type counters struct {
 	promptTokens, cachedTokens, outputTokens uint64
 	stopped, length                          uint64 // finished, by reason
 	aborted, rejected, preempted             uint64
+	external                                 uint64 // prompt tokens that another replica has computed
+	expired                                  uint64 // requests with blocks that nobody fetched
 
 	iterationTokens, promptLen, outputLen histogram
 	ttft, itl, tpot, e2e, queue           histogram
@@ -242,6 +244,7 @@ func (s snapshot) plus(o snapshot) snapshot {
 		{&s.outputTokens, o.outputTokens},
 		{&s.stopped, o.stopped}, {&s.length, o.length}, {&s.aborted, o.aborted}, {&s.rejected, o.rejected},
 		{&s.preempted, o.preempted}, {&s.evicted, o.evicted},
+		{&s.external, o.external}, {&s.expired, o.expired},
 	} {
 		*n.to += n.from
 	}
@@ -262,6 +265,10 @@ func vllmPage(cfg *Config, s snapshot, r rank) []byte {
 		since: strconv.FormatFloat(float64(s.created.UnixNano())/1e9, 'e', -1, 64),
 	}
 	f := func(n uint64) float64 { return float64(n) }
+	var external uint64
+	if cfg.Transfer != nil {
+		external = s.promptTokens - s.cachedTokens
+	}
 	if r.of == 1 {
 		p.processStart(s)
 	} else {
@@ -284,13 +291,16 @@ func vllmPage(cfg *Config, s snapshot, r rank) []byte {
 		float64(s.blocksUsed)/float64(cfg.Blocks))
 	p.counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", "", nil, f(s.promptTokens))
 	p.counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", "", nil, f(s.cachedTokens))
-	p.counter("vllm:external_prefix_cache_queries", "Prompt tokens looked up outside the engine.", "", nil, 0)
-	p.counter("vllm:external_prefix_cache_hits", "Prompt tokens found outside the engine.", "", nil, 0)
+	p.counter("vllm:external_prefix_cache_queries", "Prompt tokens looked up outside the engine.", "", nil, f(external))
+	p.counter("vllm:external_prefix_cache_hits", "Prompt tokens found outside the engine.", "", nil, f(s.external))
 	p.counter("vllm:num_preemptions", "Number of preemptions.", "", nil, f(s.preempted))
 	p.counter("vllm:prompt_tokens", "Number of prompt tokens.", "", nil, f(s.promptTokens))
 	p.counter("vllm:prompt_tokens_by_source", "Number of prompt tokens by source.", "source",
 		[]string{"local_compute", "local_cache_hit", "external_kv_transfer"},
-		f(s.promptTokens-s.cachedTokens), f(s.cachedTokens), 0)
+		f(s.promptTokens-s.cachedTokens-s.external), f(s.cachedTokens), f(s.external))
+	if cfg.Transfer != nil && cfg.Transfer.Protocol == "nixl" {
+		p.counter("vllm:nixl_num_kv_expired_reqs", "Requests with blocks that were not fetched in time.", "", nil, f(s.expired))
+	}
 	p.counter("vllm:prompt_tokens_cached", "Number of prompt tokens that were cached.", "", nil, f(s.cachedTokens))
 	p.counter("vllm:generation_tokens", "Number of generated tokens.", "", nil, f(s.outputTokens))
 	p.counter("vllm:request_success", "Number of ended requests by reason.", "finished_reason",

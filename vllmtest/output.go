@@ -87,6 +87,7 @@ func (o *output) stream() {
 				panic(http.ErrAbortHandler)
 			}
 			if n == q.want {
+				_ = o.s.hand(o.g, q)
 				b = o.f.finish(b, o.head, i, rep.finishReason())
 				if i == len(o.seqs)-1 {
 					b = o.f.close(b, o.head, u, rep.finishReason())
@@ -110,6 +111,11 @@ func (o *output) whole() {
 		choices[i] = choice{text: rep.appendText(nil, 0, n), reason: rep.finishReason()}
 	}
 	b := o.f.whole(nil, o.head, choices, u)
+	for _, q := range o.seqs {
+		if params := o.s.hand(o.g, q); params != nil {
+			b = append(append(append(b[:len(b)-1], `,"kv_transfer_params":`...), params...), '}')
+		}
+	}
 	o.w.Header().Set("Content-Type", "application/json")
 	writeBody(o.w, b, o.cutAfter > 0)
 }

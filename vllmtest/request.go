@@ -31,6 +31,9 @@ type body struct {
 	ReturnTokenIDs      bool  `json:"return_token_ids"`
 	AddGenerationPrompt *bool `json:"add_generation_prompt"` // /tokenize
 	AddSpecialTokens    *bool `json:"add_special_tokens"`
+
+	KVTransferParams *transferParams `json:"kv_transfer_params"`
+	BootstrapRoom    *int64          `json:"bootstrap_room"`
 }
 
 // prompts is a completion's prompt: a text, token ids, or a list of either.

@@ -24,6 +24,13 @@ type seq struct {
 	computed int // leading tokens with computed KV
 	state    seqState
 
+	external int   // leading tokens that another replica has computed
+	reports  bool  // cached is reported, which that replica found
+	reported int   // in its own cache
+	pin      bool  // the blocks are kept when it has finished, for another replica
+	room     int64 // where they meet
+	store    bool  // the blocks of the prompt are stored for others
+
 	produced int
 	cached   int // prompt tokens found in the cache when it was first scheduled
 	counted  bool
@@ -156,7 +163,7 @@ func (c *scheduler) schedule(now time.Time) step {
 	for !preempted && len(c.waiting) > 0 && len(c.running) < c.cfg.MaxSeqs && st.tokens < c.cfg.MaxStepTokens {
 		s := c.waiting[0]
 		hits := max(0, c.pool.match(s.keys[:(len(s.tokens)-1)/c.cfg.BlockSize])-c.cfg.Recompute)
-		s.computed = hits * c.cfg.BlockSize
+		s.computed = max(hits*c.cfg.BlockSize, min(s.external, len(s.tokens)-1))
 		n := min(len(s.tokens)-s.computed, c.cfg.MaxStepTokens-st.tokens)
 		if !c.grow(s, s.keys[:hits], n) {
 			s.computed = 0
@@ -167,7 +174,12 @@ func (c *scheduler) schedule(now time.Time) step {
 		s.state = seqRunning
 		if !s.counted {
 			s.counted, s.started, s.cached = true, now, s.computed
+			s.cached = hits * c.cfg.BlockSize
 			c.m.prompt(s)
+			c.m.external += uint64(s.computed - s.cached)
+			if s.cached = s.computed; s.reports {
+				s.cached = s.reported
+			}
 		}
 		st.add(s, n)
 	}
@@ -197,7 +209,7 @@ func (c *scheduler) grow(s *seq, hits []blockKey, n int) bool {
 // preempt takes a running s back to the head of the queue, to be computed again.
 func (c *scheduler) preempt(s *seq) {
 	c.drop(s)
-	s.state, s.computed = seqWaiting, 0
+	s.state, s.computed, s.external = seqWaiting, 0, 0
 	s.preempted++
 	c.m.preempted++
 	c.waiting = slices.Insert(c.waiting, 0, s)
@@ -235,7 +247,11 @@ func (c *scheduler) complete(st step, now time.Time) {
 		c.m.token(s, now)
 		s.last = now
 		if s.produced >= s.want {
-			c.drop(s)
+			if s.pin {
+				c.running = remove(c.running, s)
+			} else {
+				c.drop(s)
+			}
 			s.state, s.ended = seqFinished, now
 			c.m.finish(s)
 		}

@@ -75,6 +75,9 @@ type Stats struct {
 	// PromptTokens are those of prompts that were scheduled, CachedTokens the part
 	// of them that was found in the cache, OutputTokens the generated ones.
 	PromptTokens, CachedTokens, OutputTokens uint64
+	// ExternalTokens are those of prompts that another replica had computed, Expired the
+	// requests with blocks that no other replica fetched in time (Config.Transfer).
+	ExternalTokens, Expired uint64
 	// Steps of the scheduler, sequences Preempted, cached blocks Evicted.
 	Steps, Preempted, Evicted uint64
 	Restarts                  uint64
@@ -313,6 +316,8 @@ func (st *Stats) add(e snapshot) {
 	st.PromptTokens += e.promptTokens
 	st.CachedTokens += e.cachedTokens
 	st.OutputTokens += e.outputTokens
+	st.ExternalTokens += e.external
+	st.Expired += e.expired
 	st.Steps += e.steps
 	st.Preempted += e.preempted
 	st.Evicted += e.evicted

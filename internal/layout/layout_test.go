@@ -80,6 +80,7 @@ var rules = []rule{
 	{"share", []string{"internal/configerr", "internal/peering", "internal/sharing"}},
 	{"internal/sharing", []string{"internal/idmemo", "internal/peering"}},
 	{"httpproxy", []string{"prompt", "internal/configerr"}},
+	{"disagg", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/reqbody"}},
 	{"debugui", []string{"admission", "kvindex", "loadview", "observe", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
