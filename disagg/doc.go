@@ -4,8 +4,8 @@
 // A [Splitter] works over a Router, or over two of them. The decode target is chosen
 // first, because it has the conversation and so decides how much of the prompt is not
 // cached. If that is enough, a target for prefill is chosen among those that fit, the
-// engines' protocol hands the KV cache over, and both requests are counted: at the decode target in flight but not in Load.Prefill, at the other one until
-// it has replied.
+// engines' protocol hands the KV cache over, and both requests are counted: at the decode
+// target in flight but not in Load.Prefill, at the other one until it has replied.
 //
 // The protocols are functions of the raw body too ([NIXLPrefill], [StoredPrefill],
 // [WithParams], [Params], [WithBootstrap]), for programs that send by themselves. They

@@ -299,7 +299,8 @@ func vllmPage(cfg *Config, s snapshot, r rank) []byte {
 		[]string{"local_compute", "local_cache_hit", "external_kv_transfer"},
 		f(s.promptTokens-s.cachedTokens-s.external), f(s.cachedTokens), f(s.external))
 	if cfg.Transfer != nil && cfg.Transfer.Protocol == "nixl" {
-		p.counter("vllm:nixl_num_kv_expired_reqs", "Requests with blocks that were not fetched in time.", "", nil, f(s.expired))
+		p.counter("vllm:nixl_num_kv_expired_reqs", //
+			"Requests with blocks that were not fetched in time.", "", nil, f(s.expired))
 	}
 	p.counter("vllm:prompt_tokens_cached", "Number of prompt tokens that were cached.", "", nil, f(s.cachedTokens))
 	p.counter("vllm:generation_tokens", "Number of generated tokens.", "", nil, f(s.outputTokens))

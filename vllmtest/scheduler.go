@@ -28,7 +28,7 @@ type seq struct {
 	reports  bool  // cached is reported, which that replica found
 	reported int   // in its own cache
 	pin      bool  // the blocks are kept when it has finished, for another replica
-	room     int64 // where they meet
+	room     int64 // of SGLang's request
 	store    bool  // the blocks of the prompt are stored for others
 
 	produced int

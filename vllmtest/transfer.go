@@ -16,8 +16,8 @@ import (
 //
 //   - "nixl", as vLLM's NixlConnector: kv_transfer_params with do_remote_decode has the blocks of the
 //     prompt kept for PinnedFor, unless the reply ended by itself, and the reply has the parameters for
-//     another replica, once. Parameters that name no such blocks are a 500 at once; those of do_remote_prefill without a remote_host end the process, as
-//     Restart does.
+//     another replica, once. Parameters that name no such blocks are a 500 at once; those of
+//     do_remote_prefill without a remote_host end the process, as Restart does.
 //   - "stored": the replica writes the blocks of each prompt that it has computed to the Hub, and reads those there.
 //   - "sglang": bootstrap_room. A replica that decodes waits for the one that prefills with the same number, if need
 //     be for ever, and refuses a request without one.
