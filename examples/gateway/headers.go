@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/config/file"
 )
 
 // Response headers that the gateway adds.
@@ -57,6 +58,7 @@ func copyHeaders(dst, src http.Header) {
 func upstreamHeader(r *http.Request) http.Header {
 	h := make(http.Header, len(r.Header)+4)
 	copyHeaders(h, r.Header)
+	h.Del(file.RankHeader) // the gateway chooses the rank
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // keeps the transport from adding its own
 	}

@@ -102,6 +102,8 @@ func TestKVTransfer(t *testing.T) {
 		"bootstrap_room":     `{"model":"m","bootstrap_room":7}`,
 		"bootstrap_host":     `{"model":"m","bootstr\u0061p_host":"10.0.0.1"}`,
 		"ec_transfer_params": `{"model":"m","sampling_params":{"extra_args":{"ec_transfer_params":{}}}}`,
+		"routed_dp_rank":     `{"model":"m","routed_dp_rank":1}`,
+		"data_parallel_rank": `{"model":"m","data_parallel_rank":1}`,
 		"extra":              `{"model":"m","extra":1}`,
 	}
 	for _, c := range []struct {
@@ -109,10 +111,10 @@ func TestKVTransfer(t *testing.T) {
 		refused  map[string]bool
 	}{
 		{"", map[string]bool{"kv_transfer_params": true, "bootstrap_room": true, "bootstrap_host": true,
-			"ec_transfer_params": true}},
+			"ec_transfer_params": true, "routed_dp_rank": true, "data_parallel_rank": true}},
 		{"[requests]\nrefuse_members = ['extra']\n", map[string]bool{
 			"kv_transfer_params": true, "bootstrap_room": true, "bootstrap_host": true, "ec_transfer_params": true,
-			"extra": true,
+			"extra": true, "routed_dp_rank": true, "data_parallel_rank": true,
 		}},
 		{"[requests]\nallow_kv_transfer = true\n", nil},
 	} {
@@ -205,5 +207,27 @@ func TestAttemptTimeout(t *testing.T) {
 	g.settled(t)
 	if o := g.ended(); len(o) != 1 || o[0].Stage != router.Failed || !errors.Is(o[0].Err, router.ErrAttemptTimeout) {
 		t.Errorf("ended as %+v", o)
+	}
+}
+
+// TestRankHeader: a client does not choose the data-parallel rank by a header.
+func TestRankHeader(t *testing.T) {
+	got := make(chan http.Header, 1)
+	g := newRig(t, rigConfig{Config: Config{Log: discard}}, upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		got <- r.Header
+	}))
+	body := strings.NewReader(`{"model":"m"}`)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", g.url+"/v1/chat/completions", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-data-parallel-rank", "3")
+	resp, err := g.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if h := <-got; h.Get("X-Data-Parallel-Rank") != "" {
+		t.Errorf("the engine got %v", h)
 	}
 }

@@ -34,12 +34,14 @@ func Members(body []byte) iter.Seq2[[]byte, Span] {
 // KVTransfer returns the members of a request by which engines hand over KV caches to
 // each other. They come from a router of disaggregated engines; from a client they name
 // hosts that the engine connects to, or end its process. They are vLLM's, SGLang's and
-// TensorRT-LLM's.
+// TensorRT-LLM's. With them are the members that choose a data-parallel rank, by which a
+// client could send all of its requests to one.
 func KVTransfer() []string {
 	return []string{
 		"kv_transfer_params", "ec_transfer_params", // vLLM, ChatCompletionRequest and others
 		"bootstrap_host", "bootstrap_port", "bootstrap_room", "bootstrap_pair_key", // SGLang, GenerateReqInput
 		"decode_tp_size", "disagg_prefill_dp_rank",
+		"routed_dp_rank", "data_parallel_rank", // SGLang, its newer and older name
 		"disaggregated_params", // TensorRT-LLM, CompletionRequest
 	}
 }
