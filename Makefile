@@ -141,8 +141,8 @@ peers:
 	$(GO) -C bench build -o $(BIN)/peers ./peers
 	$(BIN)/peers $(PEERS)
 
-# Two real engines on this machine's processor, and what the gateway predicts of
-# their caches; see bench/live. Not part of test: it says first what it needs.
+# Two real engines on this machine's processor: what the gateway predicts of their
+# caches, also with speculation, and each strategy's time to first token; see bench/live. Not part of test: it says first what it needs.
 # LIVE_PYTHON names a Python 3.11 to 3.14 other than python3.
 live:
 	CGO_ENABLED=0 $(GO) -C bench build -o $(BIN)/live ./live

@@ -26,15 +26,19 @@ type wave struct {
 // newWave returns a wave of conversations over three system prompts, 1 to 8
 // turns each.
 func newWave(seed uint64, conversations int) *wave {
-	load := workload.Chat(workload.ChatConfig{
-		Seed: seed, Conversations: conversations, Systems: 3, SystemBytes: 900,
-		Turns: 8, UserBytes: 200, AssistantBytes: 60,
-	})
-	w := &wave{load: load, turns: make([][]workload.Message, len(load.Conversations))}
-	for i, c := range load.Conversations {
+	l := load(seed, conversations)
+	w := &wave{load: l, turns: make([][]workload.Message, len(l.Conversations))}
+	for i, c := range l.Conversations {
 		w.turns[i] = c.Messages[:1:1]
 	}
 	return w
+}
+
+func load(seed uint64, conversations int) *workload.Workload {
+	return workload.Chat(workload.ChatConfig{
+		Seed: seed, Conversations: conversations, Systems: 3, SystemBytes: 900,
+		Turns: 8, UserBytes: 200, AssistantBytes: 60,
+	})
 }
 
 func (w *wave) left() int { return len(w.load.Requests) - w.next }
@@ -46,7 +50,7 @@ type request struct {
 	MaxTokens   int                `json:"max_tokens"`
 	Temperature int                `json:"temperature"`
 	IgnoreEOS   bool               `json:"ignore_eos"`
-	ReturnIDs   bool               `json:"return_token_ids"`
+	ReturnIDs   bool               `json:"return_token_ids,omitempty"`
 }
 
 // body returns the next request's body; done takes the reply to it.

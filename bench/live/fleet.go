@@ -32,8 +32,12 @@ const (
 type fleet struct {
 	env    *environment
 	dir    string // for the run's files; removed at its end
-	blocks int    // of each engine's cache
+	blocks int    // of each engine's cache, but in the timed legs
 	tags   string // of the gateway's build
+	// The folder below dir of the engines' model, and their speculation as
+	// --speculative-config takes it, empty for none.
+	model, speculation string
+	cache              int // blocks of each engine that is started
 
 	engines [engines]*engine
 	gateway *process
@@ -53,7 +57,7 @@ type engine struct {
 func (e *engine) url() string { return "http://" + e.http }
 
 func newFleet(env *environment, dir string, blocks int, tags string) (*fleet, error) {
-	f := &fleet{env: env, dir: dir, blocks: blocks, tags: tags}
+	f := &fleet{env: env, dir: dir, blocks: blocks, tags: tags, model: "model", cache: blocks}
 	var taken []string
 	address := func() (string, error) {
 		for {
@@ -105,16 +109,20 @@ func (f *fleet) startEngine(e *engine) error {
 	if err != nil {
 		return err
 	}
-	e.p, err = start(e.name, f.dir, f.surroundings(
-		"VLLM_SERVER_DEV_MODE=1", // for /reset_prefix_cache
-		"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
-		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_LOGGING_COLOR=0"),
-		f.env.bin("vllm"), "serve", filepath.Join(f.dir, "model"), "--served-model-name", modelName,
+	args := []string{f.env.bin("vllm"), "serve", filepath.Join(f.dir, f.model), "--served-model-name", modelName,
 		"--load-format", "dummy", "--dtype", "float32", "--enforce-eager", "--host", "127.0.0.1", "--port", port(e.http),
 		"--enable-prefix-caching", "--enable-prompt-tokens-details", "--max-num-seqs", "4",
 		"--max-model-len", fmt.Sprint(maxLength), "--block-size", fmt.Sprint(blockSize), "--num-gpu-blocks-override",
-		fmt.Sprint(f.blocks),
-		"--kv-events-config", string(events))
+		fmt.Sprint(f.cache),
+		"--kv-events-config", string(events)}
+	if f.speculation != "" {
+		args = append(args, "--speculative-config", f.speculation)
+	}
+	e.p, err = start(e.name, f.dir, f.surroundings(
+		"VLLM_SERVER_DEV_MODE=1", // for /reset_prefix_cache
+		"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
+		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
+		"VLLM_LOGGING_COLOR=0"), args...)
 	return err
 }
 
@@ -173,9 +181,10 @@ func (f *fleet) stopGateway() error {
 }
 
 // stop ends all that runs.
-func (f *fleet) stop() error {
-	errs := make([]error, engines+1)
-	errs[engines] = f.stopGateway()
+func (f *fleet) stop() error { return errors.Join(f.stopGateway(), f.stopEngines()) }
+
+func (f *fleet) stopEngines() error {
+	var errs [engines]error
 	var wg sync.WaitGroup
 	for i, e := range f.engines {
 		if e.p != nil {
@@ -183,7 +192,7 @@ func (f *fleet) stop() error {
 		}
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(errs[:]...)
 }
 
 // resetCaches empties the engines' prefix caches. An idle engine reports it with

@@ -1,8 +1,9 @@
 // Command live runs two real engines on this machine's processor, behind the
 // gateway with precise_cache_aware, and compares the gateway's predictions of
 // cached tokens with the engines' reports: through evictions, a reset of the
-// caches, a restart of an engine and one of the gateway. It uses loopback
-// addresses only, and all processes that it starts end with it.
+// caches, a restart of an engine and one of the gateway, and at engines that
+// speculate. It compares the times to first token of the strategies. It uses
+// loopback addresses only, and all processes that it starts end with it.
 package main
 
 import (
@@ -14,9 +15,31 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
+
+// Legs of a run.
+const (
+	legExact       = "exact"       // predictions, through all that happens to a fleet
+	legSpeculation = "speculation" // predictions, at engines that speculate
+	legTime        = "time"        // times to first token, per strategy
+)
+
+var allLegs = []string{legExact, legSpeculation, legTime}
+
+func parseLegs(list string) (map[string]bool, error) {
+	m := make(map[string]bool)
+	for l := range strings.SplitSeq(list, ",") {
+		if !slices.Contains(allLegs, l) {
+			return nil, fmt.Errorf("-legs %q: want some of %s", list, strings.Join(allLegs, ","))
+		}
+		m[l] = true
+	}
+	return m, nil
+}
 
 func main() {
 	if len(os.Args) > 2 && os.Args[1] == keeper {
@@ -38,7 +61,11 @@ func run() (err error) {
 	blocks := flag.Int("blocks", 96, "blocks of 32 tokens of each engine's cache")
 	conversations := flag.Int("conversations", 12, "conversations at a time")
 	think := flag.Duration("think", 300*time.Millisecond, "how long the streams are quiet before the next request is sent")
-	limit := flag.Duration("limit", 40*time.Minute, "most time for all but the installation")
+	legs := flag.String("legs", strings.Join(allLegs, ","), "comma-separated `legs` to run")
+	speculation := flag.String("speculation",
+		`{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_min":1,"prompt_lookup_max":4}`,
+		"speculation of the engines in the leg with it, `JSON` as --speculative-config takes it")
+	limit := flag.Duration("limit", time.Hour, "most time for all but the installation")
 	flag.Parse()
 	switch {
 	case flag.NArg() > 0:
@@ -54,6 +81,10 @@ func run() (err error) {
 		return fmt.Errorf("-think %s: want more than 0", *think)
 	case runtime.GOOS != "linux":
 		return errors.New("needs Linux: the engine's package is made for it, and processes are watched through /proc")
+	}
+	chosen, err := parseLegs(*legs)
+	if err != nil {
+		return err
 	}
 	if *python == "" {
 		*python = "python3"
@@ -100,21 +131,27 @@ func run() (err error) {
 		err = errors.Join(err, left)
 	}()
 	say("making the model and the gateway (-tags %q)", *tags)
-	if err := env.model(ctx, filepath.Join(tmp, "model"), sampleText()); err != nil {
+	if err := env.model(ctx, filepath.Join(tmp, "model"), 128, 2, sampleText()); err != nil {
+		return err
+	}
+	if err := env.model(ctx, filepath.Join(tmp, "model-timed"), timedHidden, timedLayers, sampleText()); err != nil {
 		return err
 	}
 	if err := f.build(ctx); err != nil {
 		return err
 	}
-	say("starting %d engines", engines)
-	if err := f.startEngines(ctx); err != nil {
-		return err
+	if chosen[legExact] {
+		say("starting %d engines", engines)
+		if err := f.startEngines(ctx); err != nil {
+			return err
+		}
+		say("ready after %s", time.Since(began).Round(time.Second))
 	}
-	say("ready after %s", time.Since(began).Round(time.Second))
 	s, err := newStudy(f, *think, *conversations, os.Stdout)
 	if err != nil {
 		return err
 	}
+	s.legs, s.speculation = chosen, *speculation
 	watching, enough := context.WithCancel(ctx)
 	wait := s.watch(watching)
 	err = s.run(ctx)

@@ -1,6 +1,7 @@
 """Writes a tiny Llama: its configuration, a tokenizer trained on the text that
 comes in on standard input, and a chat template. The weights are random and made
-by the engine when it loads the model. Usage: python model.py FOLDER < TEXT"""
+by the engine when it loads the model.
+Usage: python model.py FOLDER HIDDEN LAYERS < TEXT"""
 
 import json
 import os
@@ -20,15 +21,17 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
 )
 
+HIDDEN, LAYERS = int(sys.argv[2]), int(sys.argv[3])
+
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "vocab_size": VOCABULARY,
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    "hidden_size": HIDDEN,
+    "intermediate_size": 2 * HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HIDDEN // 32,
+    "num_key_value_heads": HIDDEN // 64,
     "head_dim": 32,
     "hidden_act": "silu",
     "max_position_embeddings": LENGTH,

@@ -15,6 +15,7 @@ import (
 const (
 	precise    = "precise_cache_aware"
 	approx     = "cache_aware"
+	leastWork  = "least_work"
 	roundRobin = "round_robin"
 )
 
@@ -34,6 +35,11 @@ type study struct {
 	total    tally // with think time
 
 	counted, mismatched int // by the gateways themselves
+
+	legs        map[string]bool
+	speculation string // of the leg with it, as --speculative-config takes it
+	drafts      drafts // of that leg
+	times       map[string]*timing
 }
 
 type miss struct {
@@ -146,6 +152,7 @@ const (
 	phaseDown    = "one engine killed"
 	phaseUp      = "after that engine was started again"
 	phaseHaste   = "the chats again, without the wait"
+	phaseSpec    = "chats, with speculation"
 )
 
 // exactness plays chats and everything that happens to a fleet, and returns the
@@ -263,21 +270,27 @@ func (s *study) stopGateway(ctx context.Context) error {
 	return s.fleet.stopGateway()
 }
 
-// again empties the caches and sends chats to a new gateway as they were recorded.
-func (s *study) again(ctx context.Context, strategy, phase string, chats []*wave) (*tally, error) {
+// fresh empties the caches and starts a new gateway.
+func (s *study) fresh(ctx context.Context, strategy string) error {
 	if err := s.stopGateway(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.fleet.resetCaches(ctx, true); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.fleet.startGateway(ctx, strategy); err != nil {
-		return nil, err
+		return err
 	}
 	if strategy == precise {
-		if err := s.settle(ctx); err != nil {
-			return nil, err
-		}
+		return s.settle(ctx)
+	}
+	return nil
+}
+
+// again empties the caches and sends chats to a new gateway as they were recorded.
+func (s *study) again(ctx context.Context, strategy, phase string, chats []*wave) (*tally, error) {
+	if err := s.fresh(ctx, strategy); err != nil {
+		return nil, err
 	}
 	say("%s: the same chats", strategy)
 	var t tally
@@ -305,13 +318,34 @@ func (s *study) run(ctx context.Context) (err error) {
 	rows := [][]string{{"strategy", "requests", "tokens cached"}}
 	defer func() {
 		s.report(rows)
-		if err == nil && !s.total.enough() {
+		if err == nil && (s.legs[legExact] || s.legs[legSpeculation]) && !s.total.enough() {
 			err = errors.New("less than 99% of the predictions are exact")
 		}
 	}()
+	if s.legs[legExact] {
+		if rows, err = s.compare(ctx, rows); err != nil {
+			return err
+		}
+	}
+	if s.legs[legSpeculation] {
+		if err := s.speculate(ctx, s.speculation); err != nil {
+			return err
+		}
+	}
+	if s.legs[legTime] {
+		if s.times, err = s.timed(ctx); err != nil {
+			return err
+		}
+	}
+	return s.stopGateway(ctx)
+}
+
+// compare plays the chats, and then the recorded ones once more with each
+// strategy, and adds a row for each to rows.
+func (s *study) compare(ctx context.Context, rows [][]string) ([][]string, error) {
 	chats, err := s.exactness(ctx)
 	if err != nil {
-		return err
+		return rows, err
 	}
 	row := func(name string, t *tally) {
 		rows = append(rows, []string{name, fmt.Sprint(t.requests), share(t.cached, t.tokens)})
@@ -326,11 +360,11 @@ func (s *study) run(ctx context.Context) (err error) {
 	} {
 		t, err := s.again(ctx, r.strategy, r.phase, chats)
 		if err != nil {
-			return err
+			return rows, err
 		}
 		row(r.name, t)
 	}
-	return s.stopGateway(ctx)
+	return rows, nil
 }
 
 func recorded(chats []*wave) int {
@@ -374,6 +408,14 @@ func (s *study) report(comparison [][]string) {
 			fmt.Fprintf(s.out, "- missed, %s: %d, %s\n", p, t.causes[c], c)
 		}
 	}
-	fmt.Fprintln(s.out)
-	writeTable(s.out, comparison)
+	if d := s.drafts; d.drafted > 0 {
+		fmt.Fprintf(s.out, "Speculation %s: %.0f tokens drafted, %.0f of them accepted.\n", s.speculation, d.drafted,
+			d.accepted)
+	}
+	for _, lines := range [][][]string{comparison, timedRows(s.times)} {
+		if len(lines) > 1 {
+			fmt.Fprintln(s.out)
+			writeTable(s.out, lines)
+		}
+	}
 }
