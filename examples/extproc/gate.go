@@ -31,11 +31,45 @@ type hintKey struct{}
 func (g gate) Choose(
 	ctx context.Context, pick func([]router.Target) (router.Decision, error),
 ) (router.Decision, router.Flight, error) {
+	return g.Fleet.Choose(ctx, g.offered(ctx, pick))
+}
+
+// ChoosePrompt is that of a router.PromptChooser, if the fleet is one: it knows which
+// targets are full for the prompt's model and account.
+func (g gate) ChoosePrompt(
+	ctx context.Context, p router.Prompt, pick func([]router.Target) (router.Decision, error),
+) (router.Decision, router.Flight, error) {
+	if c, ok := g.Fleet.(router.PromptChooser); ok {
+		return c.ChoosePrompt(ctx, p, g.offered(ctx, pick))
+	}
+	return g.Choose(ctx, pick)
+}
+
+// Changed is that of a router.ChangeNotifier; nil if the fleet is none.
+func (g gate) Changed() <-chan struct{} {
+	if n, ok := g.Fleet.(router.ChangeNotifier); ok {
+		return n.Changed()
+	}
+	return nil
+}
+
+// OnForget is that of a router.ForgetNotifier.
+func (g gate) OnForget(f func(id string)) (stop func()) {
+	if n, ok := g.Fleet.(router.ForgetNotifier); ok {
+		return n.OnForget(f)
+	}
+	return func() {}
+}
+
+// offered is pick for the targets that the request of ctx may use.
+func (g gate) offered(
+	ctx context.Context, pick func([]router.Target) (router.Decision, error),
+) func([]router.Target) (router.Decision, error) {
 	h, _ := ctx.Value(hintKey{}).(*hint)
 	if h == nil {
-		return g.Fleet.Choose(ctx, pick)
+		return pick
 	}
-	return g.Fleet.Choose(ctx, func(all []router.Target) (router.Decision, error) {
+	return func(all []router.Target) (router.Decision, error) {
 		if h.subset != nil {
 			var some []router.Target // all is the fleet's
 			for _, t := range all {
@@ -49,7 +83,7 @@ func (g gate) Choose(
 			return router.Decision{}, errSaturated
 		}
 		return pick(all)
-	})
+	}
 }
 
 func (g gate) full(ts []router.Target) bool {
