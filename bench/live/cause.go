@@ -36,6 +36,7 @@ const (
 	causeLate     cause = "events came after it was sent"
 	causePresumed cause = "presumed cached because of prompts that were sent there less than 2 s before"
 	causeGateway  cause = "the events that had arrived agree with the engine; the gateway predicted otherwise"
+	causeLearned  cause = "a block that EAGLE and MTP compute again, learned from an engine's first replies"
 	causeUnknown  cause = "not explained by the events"
 )
 

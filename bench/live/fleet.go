@@ -152,10 +152,18 @@ func (f *fleet) startGateway(ctx context.Context, strategy string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{filepath.Join(f.dir, "gateway"), "-listen", addr, "-strategy", strategy, "-drain-delay", "0s",
-		"-grace", "5s"}
-	for _, e := range f.engines {
-		args = append(args, "-target", e.url())
+	args := []string{filepath.Join(f.dir, "gateway"), "-listen", addr, "-drain-delay", "0s", "-grace", "5s"}
+	if strategy == leastWorkEvents {
+		file := filepath.Join(f.dir, "gateway.toml")
+		if err := os.WriteFile(file, f.eventsFile(), 0o600); err != nil {
+			return err
+		}
+		args = append(args, "-config", file)
+	} else {
+		args = append(args, "-strategy", strategy)
+		for _, e := range f.engines {
+			args = append(args, "-target", e.url())
+		}
 	}
 	if strategy == precise {
 		// Its topic is a prefix: one for all.
@@ -169,6 +177,21 @@ func (f *fleet) startGateway(ctx context.Context, strategy string) error {
 	}
 	f.url, f.strategy = "http://"+addr, strategy
 	return f.gateway.await(ctx, f.url+"/healthz", time.Minute)
+}
+
+// eventsFile is the configuration of leastWorkEvents.
+func (f *fleet) eventsFile() []byte {
+	var b bytes.Buffer
+	for _, e := range f.engines {
+		fmt.Fprintf(&b, "[[providers]]\nname = %q\napi_base = %q\n[providers.kv_events]\nendpoint = %q\n"+
+			"replay_endpoint = %q\ntopic = \"kv@\"\n", e.name, e.url(), "tcp://"+e.events, "tcp://"+e.replay)
+	}
+	fmt.Fprintf(&b, "[[routes]]\nmodel = %q\nstrategy = %q\n", modelName, leastWork)
+	for _, e := range f.engines {
+		fmt.Fprintf(&b, "[[routes.targets]]\nprovider = %q\nmodel = %q\n", e.name, modelName)
+	}
+	b.WriteString("[routes.token_source]\nkind = \"tokenize\"\n")
+	return b.Bytes()
 }
 
 func (f *fleet) stopGateway() error {

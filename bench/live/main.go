@@ -62,9 +62,8 @@ func run() (err error) {
 	conversations := flag.Int("conversations", 12, "conversations at a time")
 	think := flag.Duration("think", 300*time.Millisecond, "how long the streams are quiet before the next request is sent")
 	legs := flag.String("legs", strings.Join(allLegs, ","), "comma-separated `legs` to run")
-	speculation := flag.String("speculation",
-		`{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_min":1,"prompt_lookup_max":4}`,
-		"speculation of the engines in the leg with it, `JSON` as --speculative-config takes it")
+	speculation := flag.String("speculation", "",
+		"speculation of the engines in that leg, `JSON` as --speculative-config takes it (default: n-grams, then EAGLE)")
 	limit := flag.Duration("limit", time.Hour, "most time for all but the installation")
 	flag.Parse()
 	switch {
@@ -137,6 +136,10 @@ func run() (err error) {
 	if err := env.model(ctx, filepath.Join(tmp, "model-timed"), timedHidden, timedLayers, sampleText()); err != nil {
 		return err
 	}
+	// EAGLE's drafts come from a model of one layer of the same size.
+	if err := env.model(ctx, filepath.Join(tmp, draftModel), 128, 1, sampleText()); err != nil {
+		return err
+	}
 	if err := f.build(ctx); err != nil {
 		return err
 	}
@@ -151,7 +154,10 @@ func run() (err error) {
 	if err != nil {
 		return err
 	}
-	s.legs, s.speculation = chosen, *speculation
+	s.legs, s.speculations = chosen, []string{ngram, eagle}
+	if *speculation != "" {
+		s.speculations = []string{*speculation}
+	}
 	watching, enough := context.WithCancel(ctx)
 	wait := s.watch(watching)
 	err = s.run(ctx)

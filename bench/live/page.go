@@ -19,6 +19,17 @@ type page struct {
 
 func (p *page) live(id string) bool { return p.Precise.Targets[id].State == "live" }
 
+// state returns the state of a target's stream under the first of its names that
+// the page has: flags name a target by its address, a file by its provider.
+func (p *page) state(names ...string) string {
+	for _, n := range names {
+		if t, ok := p.Precise.Targets[n]; ok {
+			return t.State
+		}
+	}
+	return "unknown"
+}
+
 // page asks the gateway for its account.
 func (f *fleet) page(ctx context.Context) (*page, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -24,22 +25,60 @@ func (s *study) restart(ctx context.Context, model string, blocks int, speculati
 	return f.startEngines(ctx)
 }
 
-// speculate plays a wave on engines that speculate, and judges the predictions.
-func (s *study) speculate(ctx context.Context, config string) error {
+// Speculations of the leg with them.
+const (
+	draftModel = "model-draft"
+
+	ngram = `{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_min":1,"prompt_lookup_max":4}`
+	eagle = `{"method":"eagle","model":"` + draftModel + `","num_speculative_tokens":2}`
+)
+
+// learning is how many of an engine's replies the gateway may take to learn that it
+// computes a block again.
+const learning = 3
+
+// methodOf returns the method of a speculation, empty if there is none.
+func methodOf(config string) string {
+	var c struct{ Method string }
+	if json.Unmarshal([]byte(config), &c) != nil {
+		return ""
+	}
+	return c.Method
+}
+
+// recomputed reports whether a missed prediction is one of the first of an engine that
+// computes the last block again that it has: the events, which cannot say so, say what
+// the gateway predicted.
+func (s *study) recomputed(x *exchange, c cause) bool {
+	method := methodOf(s.fleet.speculation)
+	if method == "" || method == "ngram" || c != causeUnknown || x.predicted-x.reported != blockSize {
+		return false
+	}
+	n := 0
+	for _, m := range s.misses {
+		if m.x.target == x.target && m.x.phase == x.phase && m.cause == causeLearned {
+			n++
+		}
+	}
+	return n < learning
+}
+
+// speculate plays waves on engines that speculate, and judges the predictions.
+func (s *study) speculate(ctx context.Context, seed uint64, config string) error {
 	if err := s.restart(ctx, "model", s.fleet.blocks, config); err != nil {
 		return err
 	}
 	if err := s.fresh(ctx, precise); err != nil {
 		return err
 	}
-	for i := range 2 {
-		w := newWave(uint64(21+i), s.per)
-		if err := s.play(ctx, phaseSpec, w, w.left()); err != nil {
+	for i := range uint64(2) {
+		w := newWave(seed+i, s.per)
+		if err := s.play(ctx, phaseSpec+methodOf(config), w, w.left()); err != nil {
 			return err
 		}
 	}
-	var err error
-	s.drafts, err = s.fleet.drafts(ctx)
+	d, err := s.fleet.drafts(ctx)
+	s.drafts = append(s.drafts, d)
 	return err
 }
 

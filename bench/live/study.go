@@ -13,10 +13,12 @@ import (
 
 // Strategies of the gateway.
 const (
-	precise    = "precise_cache_aware"
-	approx     = "cache_aware"
-	leastWork  = "least_work"
-	roundRobin = "round_robin"
+	precise   = "precise_cache_aware"
+	approx    = "cache_aware"
+	leastWork = "least_work"
+	// leastWorkEvents is least_work with the engines' events, which needs a file.
+	leastWorkEvents = "least_work, with events"
+	roundRobin      = "round_robin"
 )
 
 // study is one run.
@@ -36,10 +38,10 @@ type study struct {
 
 	counted, mismatched int // by the gateways themselves
 
-	legs        map[string]bool
-	speculation string // of the leg with it, as --speculative-config takes it
-	drafts      drafts // of that leg
-	times       map[string]*timing
+	legs         map[string]bool
+	speculations []string // of the leg with it, as --speculative-config takes it
+	drafts       []drafts // of each of them that was run
+	times        map[string]*timing
 }
 
 type miss struct {
@@ -103,6 +105,9 @@ func (s *study) ask(ctx context.Context, phase string, body []byte, think time.D
 		if m.cause, m.detail, err = explain(x, w.arrivals(), s.requests, s.started[x.target]); err != nil {
 			return nil, err
 		}
+		if s.recomputed(x, m.cause) {
+			m.cause = causeLearned
+		}
 		s.misses = append(s.misses, m)
 		say("  request %d: predicted %d, reported %d of %d tokens: %s (%s)", len(s.requests)+1, x.predicted, x.reported,
 			len(x.tokens), m.cause, m.detail)
@@ -117,7 +122,7 @@ func (s *study) ask(ctx context.Context, phase string, body []byte, think time.D
 	if x.target == s.witnesses[0].id {
 		t.first++
 	}
-	if think > 0 {
+	if think > 0 && m.cause != causeLearned {
 		s.total.add(x, m.cause)
 		if x.target == s.witnesses[0].id {
 			s.total.first++
@@ -152,7 +157,7 @@ const (
 	phaseDown    = "one engine killed"
 	phaseUp      = "after that engine was started again"
 	phaseHaste   = "the chats again, without the wait"
-	phaseSpec    = "chats, with speculation"
+	phaseSpec    = "chats, with speculation: " // and its method
 )
 
 // exactness plays chats and everything that happens to a fleet, and returns the
@@ -244,7 +249,7 @@ func (s *study) settle(ctx context.Context) error {
 		steady++
 		states := ""
 		for _, w := range s.witnesses {
-			state := p.Precise.Targets[w.id].State
+			state := p.state(w.id, w.name)
 			if state != "live" && state != "cold" {
 				steady = 0
 			}
@@ -281,7 +286,7 @@ func (s *study) fresh(ctx context.Context, strategy string) error {
 	if err := s.fleet.startGateway(ctx, strategy); err != nil {
 		return err
 	}
-	if strategy == precise {
+	if strategy == precise || strategy == leastWorkEvents {
 		return s.settle(ctx)
 	}
 	return nil
@@ -328,8 +333,10 @@ func (s *study) run(ctx context.Context) (err error) {
 		}
 	}
 	if s.legs[legSpeculation] {
-		if err := s.speculate(ctx, s.speculation); err != nil {
-			return err
+		for i, config := range s.speculations {
+			if err := s.speculate(ctx, uint64(21+2*i), config); err != nil {
+				return err
+			}
 		}
 	}
 	if s.legs[legTime] {
@@ -408,8 +415,8 @@ func (s *study) report(comparison [][]string) {
 			fmt.Fprintf(s.out, "- missed, %s: %d, %s\n", p, t.causes[c], c)
 		}
 	}
-	if d := s.drafts; d.drafted > 0 {
-		fmt.Fprintf(s.out, "Speculation %s: %.0f tokens drafted, %.0f of them accepted.\n", s.speculation, d.drafted,
+	for i, d := range s.drafts {
+		fmt.Fprintf(s.out, "Speculation %s: %.0f tokens drafted, %.0f of them accepted.\n", s.speculations[i], d.drafted,
 			d.accepted)
 	}
 	for _, lines := range [][][]string{comparison, timedRows(s.times)} {

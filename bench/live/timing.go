@@ -30,7 +30,7 @@ const (
 )
 
 // timedStrategies are compared; the ratios are to the last one.
-var timedStrategies = []string{leastWork, approx, precise, roundRobin}
+var timedStrategies = []string{leastWork, leastWorkEvents, approx, precise, roundRobin}
 
 // timedRequest is a chat request that streams.
 type timedRequest struct {
@@ -45,6 +45,7 @@ type timedRequest struct {
 type firstToken struct {
 	after          time.Duration // to the first event of the reply
 	cached, tokens int           // of the prompt, as the engine reports
+	target         string        // the engine's name or address
 }
 
 // timing has the outcomes of one strategy, by pass.
@@ -55,6 +56,7 @@ type timing struct {
 // summary is what is printed of outcomes.
 type summary struct {
 	requests, cached, tokens int
+	most                     int // at one engine
 	mean, p99                time.Duration
 }
 
@@ -70,6 +72,11 @@ func summarize(all []firstToken) summary {
 		sum += f.after
 		s.cached += f.cached
 		s.tokens += f.tokens
+	}
+	at := make(map[string]int)
+	for _, f := range all {
+		at[f.target]++
+		s.most = max(s.most, at[f.target])
 	}
 	slices.Sort(times)
 	s.mean = sum / time.Duration(len(all))
@@ -120,6 +127,7 @@ func stream(ctx context.Context, gateway string, body []byte) (firstToken, error
 		return f, fmt.Errorf("the gateway answered %s: %s", resp.Status, b)
 	}
 	ended := false
+	f.target = resp.Header.Get("X-Warmroute-Target")
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -239,7 +247,8 @@ func timedRows(all map[string]*timing) [][]string {
 	if base == nil {
 		return nil
 	}
-	lines := [][]string{{"strategy", "requests", "tokens cached", "mean TTFT", "p99 TTFT", "mean ratio", "p99 ratio",
+	lines := [][]string{{"strategy", "requests", "busier engine", "tokens cached", "mean TTFT", "p99 TTFT",
+		"mean ratio", "p99 ratio",
 		"mean ratio by pass"}}
 	ratio := func(a, b time.Duration) string {
 		if b == 0 {
@@ -254,11 +263,13 @@ func timedRows(all map[string]*timing) [][]string {
 			continue
 		}
 		m := summarize(slices.Concat(t.passes[:]...))
-		var by []string
+		var by, busier []string
 		for i, p := range t.passes {
-			by = append(by, ratio(summarize(p).mean, summarize(base.passes[i]).mean))
+			sum := summarize(p)
+			by = append(by, ratio(sum.mean, summarize(base.passes[i]).mean))
+			busier = append(busier, share(sum.most, sum.requests))
 		}
-		lines = append(lines, []string{name, fmt.Sprint(m.requests), share(m.cached, m.tokens),
+		lines = append(lines, []string{name, fmt.Sprint(m.requests), strings.Join(busier, ", "), share(m.cached, m.tokens),
 			fmt.Sprint(m.mean.Round(time.Millisecond)), fmt.Sprint(m.p99.Round(time.Millisecond)), ratio(m.mean, of.mean),
 			ratio(m.p99, of.p99), strings.Join(by, ", ")})
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmroute/router/config/file"
 )
 
 func TestParseLegs(t *testing.T) {
@@ -31,9 +33,14 @@ func TestSummarize(t *testing.T) {
 	for i := range 200 {
 		all = append(all, firstToken{after: time.Duration(200-i) * time.Millisecond, cached: 3, tokens: 4})
 	}
-	want := summary{requests: 200, cached: 600, tokens: 800, mean: 100500 * time.Microsecond, p99: 198 * time.Millisecond}
+	want := summary{requests: 200, cached: 600, tokens: 800, most: 200, mean: 100500 * time.Microsecond,
+		p99: 198 * time.Millisecond}
 	if got := summarize(all); got != want {
 		t.Errorf("%+v", got)
+	}
+	all[0].target = "other"
+	if got := summarize(all); got.most != 199 {
+		t.Errorf("%d at one engine", got.most)
 	}
 	if got := summarize(all[:1]); got.p99 != 200*time.Millisecond || got.mean != got.p99 {
 		t.Errorf("of one: %+v", got)
@@ -51,8 +58,8 @@ func TestTimedRows(t *testing.T) {
 	got := timedRows(map[string]*timing{leastWork: of(50*time.Millisecond, 10*time.Millisecond),
 		roundRobin: of(100*time.Millisecond, 50*time.Millisecond)})
 	want := [][]string{
-		{leastWork, "2", "50.0%", "30ms", "50ms", "0.40", "0.50", "0.50, 0.20"},
-		{roundRobin, "2", "50.0%", "75ms", "100ms", "1.00", "1.00", "1.00, 1.00"},
+		{leastWork, "2", "100.0%, 100.0%", "50.0%", "30ms", "50ms", "0.40", "0.50", "0.50, 0.20"},
+		{roundRobin, "2", "100.0%, 100.0%", "50.0%", "75ms", "100ms", "1.00", "1.00", "1.00, 1.00"},
 	}
 	if diff := cmp.Diff(want, got[1:]); diff != "" {
 		t.Error(diff)
@@ -130,6 +137,53 @@ func TestStream(t *testing.T) {
 		if _, err := stream(context.Background(), s.URL, nil); (err == nil) != c.good {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// Only the first misses by one block of an engine with EAGLE or MTP are learned from.
+func TestRecomputed(t *testing.T) {
+	x := &exchange{target: "a", phase: "p", predicted: 96, reported: 64}
+	s := &study{fleet: &fleet{speculation: eagle}}
+	for i := range learning {
+		if !s.recomputed(x, causeUnknown) {
+			t.Errorf("the miss %d is not", i+1)
+		}
+		s.misses = append(s.misses, miss{x: x, cause: causeLearned})
+	}
+	if s.recomputed(x, causeUnknown) {
+		t.Error("one more is")
+	}
+	other := *x
+	other.target = "b"
+	if !s.recomputed(&other, causeUnknown) {
+		t.Error("the first of another engine is not")
+	}
+	if s.recomputed(&other, causeLate) {
+		t.Error("one that was late is")
+	}
+	other.reported = 32
+	if s.recomputed(&other, causeUnknown) {
+		t.Error("two blocks are")
+	}
+	for _, config := range []string{"", ngram, "?"} {
+		if (&study{fleet: &fleet{speculation: config}}).recomputed(x, causeUnknown) {
+			t.Errorf("%q does", config)
+		}
+	}
+}
+
+// The gateway's own checks accept the file.
+func TestEventsFile(t *testing.T) {
+	f, err := newFleet(nil, "", 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := file.Parse("x.toml", f.eventsFile(), file.Options{KVEvents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Providers) != engines || len(got.Routes) != 1 || got.Routes[0].Strategy != leastWork {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -25,8 +25,9 @@ const maxArrivals = 200_000
 // witness subscribes to one engine's events, independently of the gateway, and
 // keeps them with their times of arrival, which show later what was known when.
 type witness struct {
-	id  string
-	sub *zmqsub.Subscriber
+	id   string
+	name string // of the engine
+	sub  *zmqsub.Subscriber
 
 	mu   sync.Mutex
 	log  []arrival
@@ -37,7 +38,7 @@ type witness struct {
 }
 
 func newWitness(e *engine) (*witness, error) {
-	w := &witness{id: e.url()}
+	w := &witness{id: e.url(), name: e.name}
 	var err error
 	w.sub, err = zmqsub.New(zmqsub.Config{
 		Endpoint: "tcp://" + e.events,
