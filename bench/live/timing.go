@@ -20,8 +20,7 @@ import (
 // Parameters of the timed legs.
 const (
 	timedClients = 4
-	timedWaves   = 2
-	timedPasses  = 2
+	timedPasses  = 4  // a wave of its own each
 	timedReply   = 24 // tokens of each reply
 	// The model of the timed legs: a prefill of 1,000 tokens takes long enough on
 	// one processor that a found prefix shows in the time to first token.
@@ -192,39 +191,32 @@ func leg(ctx context.Context, gateway string, w *workload.Workload) ([]firstToke
 
 // timed compares the strategies' times to first token on fresh engines with a
 // larger model. Each strategy gets the same requests in each pass, from empty
-// caches and a new gateway; the second pass runs in the opposite order, so that a
-// load of the machine that grows does not favour the first.
+// caches and a new gateway; each second pass runs in the opposite order, so that a
+// load of the machine that changes favours none.
 func (s *study) timed(ctx context.Context) (map[string]*timing, error) {
 	if err := s.restart(ctx, "model-timed", 2*s.fleet.blocks, ""); err != nil {
 		return nil, err
 	}
 	out := make(map[string]*timing)
-	play := func(strategy string, waves []*workload.Workload) ([]firstToken, error) {
+	play := func(strategy string, w *workload.Workload) ([]firstToken, error) {
 		if err := s.fresh(ctx, strategy); err != nil {
 			return nil, err
 		}
-		var all []firstToken
-		for _, w := range waves {
-			f, err := leg(ctx, s.fleet.url, w)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", strategy, err)
-			}
-			all = append(all, f...)
+		all, err := leg(ctx, s.fleet.url, w)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", strategy, err)
 		}
 		return all, nil
 	}
 	say("warming up")
-	if _, err := play(roundRobin, []*workload.Workload{load(100, 4)}); err != nil {
+	if _, err := play(roundRobin, load(100, 4)); err != nil {
 		return nil, err
-	}
-	var waves []*workload.Workload
-	for i := range timedWaves {
-		waves = append(waves, load(uint64(11+i), s.per))
 	}
 	order := slices.Clone(timedStrategies)
 	for pass := range timedPasses {
+		w := load(uint64(11+pass), s.per)
 		for _, strategy := range order {
-			f, err := play(strategy, waves)
+			f, err := play(strategy, w)
 			if err != nil {
 				return out, err
 			}

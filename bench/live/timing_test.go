@@ -53,13 +53,15 @@ func TestSummarize(t *testing.T) {
 func TestTimedRows(t *testing.T) {
 	of := func(a, b time.Duration) *timing {
 		first := func(d time.Duration) []firstToken { return []firstToken{{after: d, cached: 1, tokens: 2}} }
-		return &timing{passes: [timedPasses][]firstToken{first(a), first(b)}}
+		return &timing{passes: [timedPasses][]firstToken{first(a), first(b), first(a), first(b)}}
 	}
 	got := timedRows(map[string]*timing{leastWork: of(50*time.Millisecond, 10*time.Millisecond),
 		roundRobin: of(100*time.Millisecond, 50*time.Millisecond)})
 	want := [][]string{
-		{leastWork, "2", "100.0%, 100.0%", "50.0%", "30ms", "50ms", "0.40", "0.50", "0.50, 0.20"},
-		{roundRobin, "2", "100.0%, 100.0%", "50.0%", "75ms", "100ms", "1.00", "1.00", "1.00, 1.00"},
+		{leastWork, "4", "100.0%, 100.0%, 100.0%, 100.0%", "50.0%", "30ms", "50ms", "0.40", "0.50",
+			"0.50, 0.20, 0.50, 0.20"},
+		{roundRobin, "4", "100.0%, 100.0%, 100.0%, 100.0%", "50.0%", "75ms", "100ms", "1.00", "1.00",
+			"1.00, 1.00, 1.00, 1.00"},
 	}
 	if diff := cmp.Diff(want, got[1:]); diff != "" {
 		t.Error(diff)
