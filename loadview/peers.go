@@ -26,6 +26,13 @@ func (e *elsewhere) join(n peering.Node, id string) {
 	}
 }
 
+// leave ends the use of the gauges of a member that is gone. Its requests in flight end as they do.
+func (e *elsewhere) leave(id string) {
+	if e.node != nil {
+		e.node.Leave(id)
+	}
+}
+
 // shared reports whether the others' load counts.
 func (e *elsewhere) shared() bool { return e.others != nil && e.node.LoadShared() }
 

@@ -220,6 +220,7 @@ func (v *View) change(targets []router.Target, given []Member) {
 			m.gone = true
 			p.countFull(m.state, -1)
 			delete(p.byID, m.id)
+			m.peers.leave(m.id)
 			left = append(left, m)
 		}
 	}

@@ -66,6 +66,7 @@ type Node interface {
 
 	Local(id string) Local
 	Sum(id string) Sum // nil beyond the bound of targets
+	Leave(id string)   // ends the use of a Sum
 	Elsewhere(ids []string, dst []Gauge) []Gauge
 	LoadShared() bool
 	Watch(f func(ids []string)) (stop func())

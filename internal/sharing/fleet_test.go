@@ -489,3 +489,41 @@ func TestCanary(t *testing.T) {
 		}
 	}
 }
+
+// Targets come and go for ever: the numbers of those that are long gone are used again; those that stay keep theirs.
+func TestTargetsComeAndGo(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	stays := w.nodes[1].Sum("stays")
+	local := w.nodes[0].Local("stays")
+	text := strings.Repeat("x", 2*Chunk)
+	for i := range 3 * maxTarget {
+		id := fmt.Sprint("pod-", i)
+		n := w.nodes[0]
+		n.Sent(id, n.Chain("m", text))
+		if i%50 == 0 {
+			l := n.Local(id)
+			l.Set(1, 0, 0)
+			w.run(7 * time.Millisecond)
+			l.Set(0, 0, 0)
+		}
+		if i%1000 == 0 {
+			w.now = w.now.Add(11 * time.Minute)
+			w.run(2 * time.Second)
+		}
+	}
+	local.Set(5, 0, 0)
+	n := w.nodes[0]
+	n.Sent("last", n.Chain("m", text))
+	w.run(time.Second)
+	if g := stays.Load(); g.InFlight != 5 {
+		t.Errorf("the one that stays has %+v", g)
+	}
+	held := make([]int, 2)
+	w.nodes[1].Match(w.nodes[1].Chain("m", text), []string{"last", "pod-1"}, held, 1<<15)
+	if held[0] != 2*Chunk || held[1] != 0 {
+		t.Errorf("the last holds %d, one that is long gone %d", held[0], held[1])
+	}
+	if s := w.nodes[1].State(); s.Targets > maxTarget || s.Bad != 0 {
+		t.Errorf("%+v", s)
+	}
+}

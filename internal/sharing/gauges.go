@@ -54,13 +54,21 @@ func (s *Sum) load(g *Gauge, by int64) {
 
 // Sum returns the sum of a target; nil beyond the bound of targets.
 func (n *Node) Sum(id string) *Sum {
-	k := n.targets.number(id, 0)
+	k := n.targets.number(id, stampOf(n.now()))
 	if k == noNumber {
 		return nil
 	}
+	n.targets.pin(k, 1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sum(k)
+}
+
+// Leave ends the use of a Sum.
+func (n *Node) Leave(id string) {
+	if k := n.targets.number(id, stampOf(n.now())); k != noNumber {
+		n.targets.pin(k, -1)
+	}
 }
 
 // sum is under mu.

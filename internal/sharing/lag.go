@@ -77,12 +77,37 @@ func (n *Node) tend(now time.Duration) {
 	}
 	n.place.Store(uint64(rank)<<32 | uint64(live))
 	off, current := n.loadOff.Load(), n.lag.now(now)
+	n.recycle(stampOf(now))
 	n.mu.Unlock()
 	n.changed(changed)
 	if flipped && n.cfg.Hooks.LoadChanged != nil {
 		n.cfg.Hooks.LoadChanged(!off, current)
 	}
 	n.ask(now)
+}
+
+// recycle drops what is known of targets that are long gone, so that their numbers can be used again.
+func (n *Node) recycle(now stamp) {
+	free := n.targets.release(now)
+	if len(free) == 0 {
+		return
+	}
+	n.table.mu.Lock()
+	for _, k := range free {
+		n.table.setHorizon(k, now+1)
+	}
+	n.table.mu.Unlock()
+	for _, k := range free {
+		for _, p := range n.peers {
+			delete(p.gauges, k)
+		}
+		if all := *n.sums.Load(); int(k) < len(all) {
+			longer := slices.Clone(all)
+			longer[k] = new(Sum)
+			n.sums.Store(&longer)
+		}
+	}
+	n.targets.reuse(free)
 }
 
 // forgetPeer is how long a silent peer is remembered.

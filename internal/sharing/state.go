@@ -42,7 +42,7 @@ func (n *Node) State() State {
 	dropped := n.hooks.dropped
 	n.hooks.mu.Unlock()
 	n.targets.mu.RLock()
-	targets := len(n.targets.list)
+	targets := len(n.targets.list) - len(n.targets.free)
 	n.targets.mu.RUnlock()
 	n.table.mu.RLock()
 	marks, memory, evicted := n.table.used, n.table.memory(), n.table.evicted

@@ -1,9 +1,10 @@
 package sharing
 
 import (
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/warmroute/router/internal/idmemo"
 )
@@ -16,15 +17,17 @@ type targets struct {
 	mu    sync.RWMutex
 	byID  map[string]uint16
 	byTag map[uint64]uint16
-	list  []target
-	gen   uint64 // of byID
+	list  []*target
+	free  []uint16 // numbers to use again
+	gen   uint64   // of byID
 	known idmemo.Memo[resolution]
 }
 
 type target struct {
 	tag  uint64
-	id   string // "" as long as this process has not named it
-	last stamp  // when it was last named
+	id   string        // "" as long as this process has not named it
+	last atomic.Uint32 // stamp: when it was last named, by anybody
+	pins int           // members of the fleet that have its Sum
 }
 
 // resolution is a list of IDs by number: index has the place of a target in the list, -1 if it is not there, and
@@ -46,6 +49,9 @@ func newTargets(k *Key) *targets {
 func (t *targets) number(id string, now stamp) uint16 {
 	t.mu.RLock()
 	n, ok := t.byID[id]
+	if ok {
+		t.list[n].named(now)
+	}
 	t.mu.RUnlock()
 	if ok {
 		return n
@@ -67,6 +73,9 @@ func (t *targets) number(id string, now stamp) uint16 {
 func (t *targets) ofTag(tag uint64, now stamp) uint16 {
 	t.mu.RLock()
 	n, ok := t.byTag[tag]
+	if ok {
+		t.list[n].named(now)
+	}
 	t.mu.RUnlock()
 	if ok {
 		return n
@@ -79,16 +88,72 @@ func (t *targets) ofTag(tag uint64, now stamp) uint16 {
 // put is under mu.
 func (t *targets) put(tag uint64, now stamp) uint16 {
 	if n, ok := t.byTag[tag]; ok {
-		t.list[n].last = max(t.list[n].last, now)
+		t.list[n].named(now)
 		return n
 	}
-	if len(t.list) >= maxTarget {
-		return noNumber
-	}
 	n := uint16(len(t.list))
-	t.list = append(t.list, target{tag: tag, last: now})
+	switch k := len(t.free); {
+	case k > 0:
+		n = t.free[k-1]
+		t.free = t.free[:k-1]
+	case n >= maxTarget:
+		return noNumber
+	default:
+		t.list = append(t.list, nil)
+	}
+	t.list[n] = &target{tag: tag}
+	t.list[n].named(now)
 	t.byTag[tag] = n
 	return n
+}
+
+// named notes that the target was named; 0: at no time that counts.
+func (x *target) named(now stamp) {
+	if now != 0 && x.last.Load() < uint32(now) {
+		x.last.Store(uint32(now))
+	}
+}
+
+// pin keeps the number of a target for it, by 1, or no longer, by -1.
+func (t *targets) pin(n uint16, by int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list[n].pins += by
+}
+
+// The numbers of targets that nobody has named for idleTarget are used again once most of them are in use.
+const (
+	idleTarget  = stamp(10 * time.Minute / stampUnit)
+	manyTargets = maxTarget * 7 / 8
+)
+
+// release returns numbers that are to be used again, of which nothing is known to anybody any more.
+func (t *targets) release(now stamp) (free []uint16) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.list)-len(t.free) < manyTargets {
+		return nil
+	}
+	for n, x := range t.list {
+		if x.tag == 0 || x.pins > 0 || stamp(x.last.Load())+idleTarget > now {
+			continue
+		}
+		delete(t.byTag, x.tag)
+		if x.id != "" {
+			delete(t.byID, x.id)
+			t.gen++
+		}
+		t.list[n] = &target{}
+		free = append(free, uint16(n))
+	}
+	return free
+}
+
+// reuse puts released numbers back into use.
+func (t *targets) reuse(free []uint16) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free = append(t.free, free...)
 }
 
 // tagOf and idOf return the names of a target.
@@ -146,11 +211,3 @@ func (r *resolution) spread(held []int) {
 		}
 	}
 }
-
-// oldest returns the number of the target that was named longest ago, for its place to be used again.
-func (t *targets) oldest() uint16 {
-	at := slices.IndexFunc(t.list, func(x target) bool { return x.last == slices.MinFunc(t.list, byLast).last })
-	return uint16(at)
-}
-
-func byLast(a, b target) int { return int(int64(a.last) - int64(b.last)) }
