@@ -29,7 +29,6 @@ type world struct {
 	next  uint64
 	wire  func([]byte) // sees all frames and replies
 	max   int
-	load  bool
 }
 
 type service struct {
@@ -496,7 +495,7 @@ func TestTargetsComeAndGo(t *testing.T) {
 	stays := w.nodes[1].Sum("stays")
 	local := w.nodes[0].Local("stays")
 	text := strings.Repeat("x", 2*Chunk)
-	for i := range 3 * maxTarget {
+	for i := range maxTarget + maxTarget/4 {
 		id := fmt.Sprint("pod-", i)
 		n := w.nodes[0]
 		n.Sent(id, n.Chain("m", text))

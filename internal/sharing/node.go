@@ -88,9 +88,9 @@ type Node struct {
 }
 
 type stats struct {
-	sent, received, bytesOut, bytesIn       uint64
-	lost, bad, dropped, repaired, snapshots uint64
-	failed                                  uint64
+	sent, received, bytesOut, bytesIn uint64
+	lost, bad, repaired, snapshots    uint64
+	failed                            uint64
 }
 
 // never is before all times.
