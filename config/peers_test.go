@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,12 +49,13 @@ func TestPeers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := time.Unix(1_700_000_000, 0)
+		var now atomic.Int64 // ns; a Share's goroutines read it
+		clock := func() time.Time { return time.Unix(1_700_000_000, now.Load()) }
 		bus := &directBus{Bus: share.NewMemory()}
 		var shares []*share.Share
 		var gateways []*config.Gateway
 		for range 2 {
-			s, err := share.New(share.Config{Bus: bus, Secret: "the secret of the fleet", Now: func() time.Time { return now }})
+			s, err := share.New(share.Config{Bus: bus, Secret: "the secret of the fleet", Now: clock})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +74,7 @@ func TestPeers(t *testing.T) {
 		}
 		tick := func() {
 			for range 2 {
-				now = now.Add(5 * time.Millisecond)
+				now.Add(int64(5 * time.Millisecond))
 				for _, s := range shares {
 					s.Poll()
 				}

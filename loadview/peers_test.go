@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,17 +34,20 @@ func (b *directBus) Subscribe(_ string, f func([]byte)) (func(), error) {
 // peers are gateways over the same two members, on a bus without lag.
 type peers struct {
 	t      *testing.T
-	now    time.Time
+	now    atomic.Int64 // ns; a Share's goroutines read it
 	shares []*share.Share
 	views  []*loadview.View
 	forgot []int
 }
 
+func (p *peers) clock() time.Time { return time.Unix(0, p.now.Load()) }
+
 func newPeers(t *testing.T, n int) *peers {
-	p := &peers{t: t, now: time.Unix(1_700_000_000, 0), forgot: make([]int, n)}
+	p := &peers{t: t, forgot: make([]int, n)}
+	p.now.Store(1_700_000_000e9)
 	bus := &directBus{Bus: share.NewMemory()}
 	for i := range n {
-		s, err := share.New(share.Config{Bus: bus, Secret: "the secret of the fleet", Now: func() time.Time { return p.now }})
+		s, err := share.New(share.Config{Bus: bus, Secret: "the secret of the fleet", Now: p.clock})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +55,7 @@ func newPeers(t *testing.T, n int) *peers {
 			t.Fatal(err)
 		}
 		v, err := loadview.New(loadview.Config{
-			Share: s, Now: func() time.Time { return p.now }, Jitter: -1,
+			Share: s, Now: p.clock, Jitter: -1,
 			Trace: loadview.Trace{Forget: func(string) { p.forgot[i]++ }},
 		})
 		if err != nil {
@@ -69,7 +73,7 @@ func newPeers(t *testing.T, n int) *peers {
 // tick lets 10 ms pass, in which all publish.
 func (p *peers) tick() {
 	for range 2 {
-		p.now = p.now.Add(5 * time.Millisecond)
+		p.now.Add(int64(5 * time.Millisecond))
 		for _, s := range p.shares {
 			s.Poll()
 		}
@@ -157,7 +161,7 @@ func TestPeersRetryAfter(t *testing.T) {
 			t.Errorf("gateway %d: %v for another account", g, s)
 		}
 	}
-	p.now = p.now.Add(21 * time.Second)
+	p.now.Add(int64(21 * time.Second))
 	if s := p.offered(1, one).State; s != router.Ready {
 		t.Errorf("%v after it", s)
 	}
@@ -206,7 +210,7 @@ func TestPeersForget(t *testing.T) {
 	if !slices.Equal(p.forgot, []int{1, 2, 1}) {
 		t.Errorf("%v", p.forgot)
 	}
-	p.now = p.now.Add(time.Minute)
+	p.now.Add(int64(time.Minute))
 	p.views[1].Forget("a")
 	p.tick()
 	if !slices.Equal(p.forgot, []int{2, 3, 2}) {

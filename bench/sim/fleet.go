@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/warmroute/router"
@@ -56,6 +57,7 @@ type fleet struct {
 	pooled   *tier               // the one of Result.PooledShare
 	span     instant
 	timeline timeline
+	tick     atomic.Int64 // now, for clock
 	err      error
 
 	res Result
@@ -145,7 +147,8 @@ func (f *fleet) post(e event) {
 // base is the time at which runs begin.
 var base = time.Unix(1_700_000_000, 0)
 
-func (f *fleet) clock() time.Time { return base.Add(f.now.duration()) }
+// clock is read by goroutines of a Share too.
+func (f *fleet) clock() time.Time { return base.Add(instant(f.tick.Load()).duration()) }
 
 func newFleet(cfg *Config) (*fleet, error) {
 	w := cfg.Workload
@@ -279,6 +282,7 @@ func (f *fleet) run(ctx context.Context) error {
 		}
 		e := heap.Pop(&f.events).(event)
 		f.now = e.at
+		f.tick.Store(int64(e.at))
 		i := int(e.index)
 		switch e.kind {
 		case evArrive:

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,8 +33,9 @@ func (b *directBus) Subscribe(_ string, f func([]byte)) (func(), error) {
 // A session stays with its target whichever gateway its requests come to: the first binding counts, a detour does not,
 // and a move does.
 func TestSharedSessions(t *testing.T) {
-	now := time.Unix(1_700_000_000, 0)
-	clock := func() time.Time { return now }
+	var now atomic.Int64 // a Share's goroutines read it
+	now.Store(1_700_000_000_000)
+	clock := func() time.Time { return time.UnixMilli(now.Load()) }
 	bus := &directBus{Bus: share.NewMemory()}
 	var gateways []*pipeline.Strategy
 	var shares []*share.Share
@@ -53,7 +55,7 @@ func TestSharedSessions(t *testing.T) {
 	}
 	tick := func() {
 		for range 2 {
-			now = now.Add(100 * time.Millisecond)
+			now.Add(100)
 			for _, s := range shares {
 				s.Poll()
 			}
@@ -100,10 +102,10 @@ func TestSharedSessions(t *testing.T) {
 		}
 	}
 	gateways[0].Forget(other)
-	now = now.Add(10 * time.Minute)
+	now.Add((10 * time.Minute).Milliseconds())
 	seen := map[string]bool{}
 	for range 40 { // it is forgotten: each of these is a new one
-		now = now.Add(10 * time.Minute)
+		now.Add((10 * time.Minute).Milliseconds())
 		seen[send(0, idle)] = true
 	}
 	if len(seen) != 2 {
