@@ -70,11 +70,19 @@ func newPublishers(cfg Events, ranks int) ([]*Publisher, error) {
 		}
 		return all, nil
 	}
-	// If the system chooses the first port, the next ones may be taken.
+	// If the system chooses the first port, the next ones may be taken. What was tried stays
+	// open until the end: the system might choose the same port again and again.
+	var tried []*Publisher
+	defer func() { closePublishers(tried) }()
 	for try := 0; ; try++ {
 		all, err := publishersInARow(cfg, ranks)
 		if err == nil {
 			return all, nil
+		}
+		if anyPort(cfg.Addr) && (cfg.NoReplay || anyPort(cfg.ReplayAddr)) {
+			tried = append(tried, all...)
+		} else {
+			closePublishers(all)
 		}
 		fixed := !anyPort(cfg.Addr) && (cfg.NoReplay || !anyPort(cfg.ReplayAddr))
 		if ranks == 1 || fixed || try == 100 || !errors.Is(err, errNextPort) {
@@ -86,6 +94,7 @@ func newPublishers(cfg Events, ranks int) ([]*Publisher, error) {
 // errNextPort marks that the port after the first one could not be had.
 var errNextPort = errors.New("the rank's port")
 
+// publishersInARow returns those that could be started with an error too.
 func publishersInARow(cfg Events, ranks int) ([]*Publisher, error) {
 	first, err := NewPublisher(cfg)
 	if err != nil {
@@ -103,8 +112,7 @@ func publishersInARow(cfg Events, ranks int) ([]*Publisher, error) {
 			p, err = NewPublisher(c)
 		}
 		if err != nil {
-			closePublishers(all)
-			return nil, fmt.Errorf("%w %d: %w", errNextPort, i, err)
+			return all, fmt.Errorf("%w %d: %w", errNextPort, i, err)
 		}
 		all = append(all, p)
 	}
