@@ -1,0 +1,124 @@
+//go:build real
+
+package redis
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warmroute/router/share"
+	"github.com/warmroute/router/share/bustest"
+)
+
+// A server is a redis-server or a valkey-server of its own, whose program REDIS_SERVER names.
+type process struct {
+	addr string
+	args []string
+	cmd  *exec.Cmd
+}
+
+func (p *process) up(t testing.TB) {
+	t.Helper()
+	program := os.Getenv("REDIS_SERVER")
+	if program == "" {
+		program = "redis-server"
+	}
+	p.cmd = exec.Command(program, p.args...)
+	var out bytes.Buffer
+	p.cmd.Stdout, p.cmd.Stderr = &out, &out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("set REDIS_SERVER to the program: %v", err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if c, err := net.Dial("tcp", p.addr); err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it does not start: %s", out.String())
+		}
+	}
+}
+
+func (p *process) down() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+func start(t testing.TB, args ...string) *process {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	ln.Close()
+	p := &process{addr: fmt.Sprint("127.0.0.1:", port)}
+	p.args = append([]string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)
+	p.up(t)
+	t.Cleanup(p.down)
+	return p
+}
+
+// TestRealBus holds a Bus on a real server to the promises of share.Bus.
+func TestRealBus(t *testing.T) {
+	bustest.Run(t, bustest.Config{
+		New: func(t testing.TB, n int) []share.Bus {
+			return buses(t, n, Config{Addrs: []string{start(t).addr}})
+		},
+		Outage: func(t testing.TB) (share.Bus, func(), func()) {
+			p := start(t)
+			return bus(t, Config{Addrs: []string{p.addr}}), p.down, func() { p.up(t) }
+		},
+	})
+}
+
+// TestRealCluster does so in a cluster of three nodes, with each Bus at another node.
+func TestRealCluster(t *testing.T) {
+	var addrs []string
+	for i := range 3 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		busPort := ln.Addr().(*net.TCPAddr).Port // else it is port+10000, which may be too large
+		ln.Close()
+		addrs = append(addrs, start(t, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(busPort),
+			"--cluster-config-file", filepath.Join(t.TempDir(), fmt.Sprint("nodes", i))).addr)
+	}
+	cli := os.Getenv("REDIS_CLI")
+	if cli == "" {
+		cli = "redis-cli"
+	}
+	run := func(args ...string) string {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, cli, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	run(append([]string{"--cluster", "create", "--cluster-yes"}, addrs...)...)
+	for _, a := range addrs {
+		_, port, _ := net.SplitHostPort(a)
+		until(t, "the cluster is whole", func() bool {
+			return strings.Contains(run("-p", port, "cluster", "info"), "cluster_state:ok")
+		})
+	}
+	bustest.Run(t, bustest.Config{New: func(t testing.TB, n int) []share.Bus {
+		var all []share.Bus
+		for i := range n {
+			all = append(all, bus(t, Config{Addrs: []string{addrs[i%3]}, Cluster: true, Prefix: "test-" + t.Name()}))
+		}
+		return all
+	}})
+}
