@@ -83,6 +83,7 @@ type Bus struct {
 	mu    sync.Mutex
 	since time.Time
 	err   error
+	subs  map[*nats.Subscription]struct{}
 }
 
 var _ share.Bus = (*Bus)(nil)
@@ -93,7 +94,7 @@ func New(cfg Config) (*Bus, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	b := &Bus{cfg: cfg.WithDefaults(), closed: make(chan struct{})}
+	b := &Bus{cfg: cfg.WithDefaults(), closed: make(chan struct{}), subs: map[*nats.Subscription]struct{}{}}
 	changed := func(err error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -205,17 +206,33 @@ func (b *Bus) subscribe(subject, group string, f func(*nats.Msg)) (stop func(), 
 	if err != nil {
 		return nil, fmt.Errorf("nats: %w", err)
 	}
-	return func() {
-		if n, err := s.Dropped(); err == nil && n > 0 {
-			b.dropped.Add(uint64(n))
-		}
+	b.mu.Lock()
+	b.subs[s] = struct{}{}
+	b.mu.Unlock()
+	return sync.OnceFunc(func() {
+		b.mu.Lock()
+		delete(b.subs, s)
+		b.dropped.Add(lost(s))
+		b.mu.Unlock()
 		_ = s.Unsubscribe() // the connection may be closed
-	}, nil
+	}), nil
+}
+
+// lost returns the number of frames that s was too slow for.
+func lost(s *nats.Subscription) uint64 {
+	n, err := s.Dropped()
+	if err != nil || n < 0 { // the connection is closed
+		return 0
+	}
+	return uint64(n)
 }
 
 // Request is share.Bus's. A request has no reply if its server goes in that moment: without a deadline of ctx it is
 // given up after 10 s.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	if len(data) > share.MaxFrame {
+		return nil, fmt.Errorf("nats: a request of %d bytes", len(data))
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	m, err := b.conn.RequestWithContext(ctx, b.subject(subject), data)
@@ -230,11 +247,13 @@ func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte,
 
 // State is share.Bus's.
 func (b *Bus) State() share.BusState {
-	s := share.BusState{Connected: b.conn.IsConnected(), Sent: b.sent.Load(), Received: b.received.Load(),
-		Dropped: b.dropped.Load()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.Since, s.Err = b.since, b.err
+	s := share.BusState{Connected: b.conn.IsConnected(), Since: b.since, Err: b.err, Sent: b.sent.Load(),
+		Received: b.received.Load(), Dropped: b.dropped.Load()}
+	for sub := range b.subs {
+		s.Dropped += lost(sub)
+	}
 	return s
 }
 
