@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http/httptest"
+	"runtime"
 	"testing"
 	"time"
 
@@ -176,4 +177,19 @@ func TestClosed(t *testing.T) {
 	if err := b.Publish("x", nil); !errors.Is(err, share.ErrDropped) || b.State().Connected {
 		t.Errorf("%v, %+v", err, b.State())
 	}
+}
+
+// TestStopEnds: a subscriber's goroutine ends with it, not with the Bus.
+func TestStopEnds(t *testing.T) {
+	b := bus(t, Config{Addrs: []string{miniredis.RunT(t).Addr()}})
+	until(t, "it is connected", func() bool { return b.State().Connected })
+	before := runtime.NumGoroutine()
+	for range 200 {
+		stop, err := b.Subscribe("x", func([]byte) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+	}
+	until(t, "the goroutines end", func() bool { return runtime.NumGoroutine() < before+100 })
 }
