@@ -18,7 +18,7 @@ OLDER     = go1.25.14
 JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
-  bench peers live clients soak tools deps licenses release
+  bench peers live clients share soak tools deps licenses release
 
 demo:
 	CGO_ENABLED=0 $(GO) run ./examples/gateway -demo
@@ -140,6 +140,20 @@ bench:
 peers:
 	$(GO) -C bench build -o $(BIN)/peers ./peers
 	$(BIN)/peers $(PEERS)
+
+# The buses of gateways that share, on real servers: nats-server as contrib/nats has it, and that of NATS_OLD if set;
+# Redis or Valkey, alone and as a cluster. A minute.
+REDIS_SERVER ?= redis-server
+REDIS_CLI    ?= redis-cli
+share:
+	@command -v $(REDIS_SERVER) >/dev/null && command -v $(REDIS_CLI) >/dev/null || { \
+	  echo "make share needs redis-server and redis-cli; REDIS_SERVER and REDIS_CLI name those of other places" >&2; exit 1; }
+	@mkdir -p $(BIN)
+	$(GO) -C contrib/nats build -o $(BIN)/nats-server github.com/nats-io/nats-server/v2
+	$(GO) -C contrib/nats vet -tags real .
+	$(GO) -C contrib/redis vet -tags real .
+	NATS_SERVERS=$(BIN)/nats-server$(addprefix :,$(NATS_OLD)) $(GO) -C contrib/nats test -tags real -count=1 -run Real .
+	REDIS_SERVER=$(REDIS_SERVER) REDIS_CLI=$(REDIS_CLI) $(GO) -C contrib/redis test -tags real -count=1 -run Real .
 
 # Two real engines on this machine's processor: what the gateway predicts of their
 # caches, also with speculation, and each strategy's time to first token; see bench/live. Not part of test: it says first what it needs.

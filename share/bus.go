@@ -18,8 +18,8 @@ var (
 )
 
 // A Bus carries frames between the gateways of a fleet. Frames are small and many, and each may be lost, doubled
-// or late: a Bus keeps nothing for subscribers that are not there. [NewMemory] returns one for tests; the module
-// contrib/nats has one for production.
+// or late: a Bus keeps nothing for subscribers that are not there. [NewMemory] returns one for tests; the modules
+// contrib/nats and contrib/redis have those for production. Package bustest tests one.
 //
 // A subject has letters, digits, dots and hyphens, and no wildcards. All methods are safe for concurrent use.
 type Bus interface {

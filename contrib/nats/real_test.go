@@ -63,7 +63,8 @@ func apart(t testing.TB, program string, n int) []*process {
 	for i := range n {
 		_, port := must2(net.SplitHostPort(clients[i]))
 		p := &process{program: program, client: clients[i], args: []string{"-a", "127.0.0.1", "-p", port,
-			"-cluster_name", "apart", "-cluster", "nats://" + routes[i], "-routes", "nats://" + strings.Join(routes, ",nats://")}}
+			"-cluster_name", "apart", "-cluster", "nats://" + routes[i],
+			"-routes", "nats://" + strings.Join(routes, ",nats://")}}
 		p.up(t)
 		t.Cleanup(p.down)
 		all = append(all, p)
@@ -116,7 +117,8 @@ func TestReal(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(strings.TrimSpace(string(version)), ", a node that goes"), func(t *testing.T) {
 			servers := apart(t, program, 3)
-			a, b := connect(t, "nats://"+servers[0].client+",nats://"+servers[1].client), connect(t, "nats://"+servers[2].client)
+			a := connect(t, "nats://"+servers[0].client+",nats://"+servers[1].client)
+			b := connect(t, "nats://"+servers[2].client)
 			got := make(chan bool, 1)
 			stop, err := b.Subscribe("x", func([]byte) {
 				select {

@@ -30,7 +30,8 @@ func TestDeadPeer(t *testing.T) {
 		})
 	}
 	var moved atomic.Bool
-	s := must(NewServer(ServerConfig{Cluster: freeAddr(t), Peers: []string{"gateways:" + port}, Lookup: 5 * time.Millisecond,
+	s := must(NewServer(ServerConfig{Cluster: freeAddr(t), Peers: []string{"gateways:" + port},
+		Lookup: 5 * time.Millisecond,
 		resolve: func(context.Context, string) ([]string, error) {
 			if moved.Load() {
 				return []string{"127.0.0.3"}, nil

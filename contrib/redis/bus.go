@@ -23,9 +23,9 @@ const (
 	pingEvery, silence = time.Second, 4 * time.Second
 	// retryEvery is the pause between attempts to connect.
 	retryEvery = 200 * time.Millisecond
-	// clusterWait is how long a Request waits for a reply in a cluster, whose nodes do not know if anybody serves.
+	// clusterWait is how long a Request waits for a reply in a cluster: its nodes do not know if anybody serves.
 	clusterWait = 2 * time.Second
-	// requestWait bounds a Request whose ctx has no deadline.
+	// requestWait bounds a Request without a deadline of ctx.
 	requestWait = 10 * time.Second
 )
 
@@ -49,7 +49,7 @@ type Bus struct {
 	since    time.Time
 	err      error
 	queue    []message
-	queued   int // bytes of queue, and of what is being written
+	queued   int // bytes of queue, and of those being written
 	subs     map[string][]*subscriber
 	asked    map[uint64]chan []byte
 	lastID   uint64
@@ -143,7 +143,7 @@ var (
 	errClosed       = errors.New("redis: the bus is closed")
 )
 
-// enqueue appends a copy of m to what waits for the network.
+// enqueue appends a copy of m to those that wait for the network.
 func (b *Bus) enqueue(m message) error {
 	if m.counts && len(m.data) > share.MaxFrame {
 		return fmt.Errorf("it has %d bytes", len(m.data))

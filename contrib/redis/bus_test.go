@@ -138,11 +138,12 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestBuffer: what waits for a server that reads nothing is bounded, empty frames too, and Publish does not wait for it.
+// TestBuffer: frames that wait for a server that reads nothing are bounded, empty ones too, and Publish does not wait.
 func TestBuffer(t *testing.T) {
 	for name, size := range map[string]int{"empty": 0, "large": 100 << 10} {
 		t.Run(name, func(t *testing.T) {
-			b := &Bus{cfg: Config{Buffer: 1 << 20}, flush: make(chan struct{}, 1), hearing: true, speaking: true}
+			b := &Bus{cfg: Config{Buffer: 1 << 20}, flush: make(chan struct{}, 1)}
+			b.hearing, b.speaking = true, true
 			data := make([]byte, size)
 			n := 0
 			for ; n < 1<<20 && b.Publish("x", data) == nil; n++ {

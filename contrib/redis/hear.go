@@ -21,7 +21,7 @@ func (b *Bus) hear() {
 	}
 }
 
-// listen hands on what one connection brings, and returns when it ends.
+// listen passes on the frames of one connection, and returns when it ends.
 func (b *Bus) listen() error {
 	ps := b.client.Subscribe(b.ctx) // it connects with the first channel
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -56,7 +56,7 @@ func (b *Bus) listen() error {
 	}
 }
 
-// keep has the connection subscribe to what is wanted, and asks for signs of life.
+// keep has the connection subscribe to the wanted channels, and asks for signs of life.
 func (b *Bus) keep(ctx context.Context, ps *redis.PubSub) {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()
@@ -76,7 +76,7 @@ func (b *Bus) keep(ctx context.Context, ps *redis.PubSub) {
 		}
 		b.mu.Unlock()
 		if len(add) > 0 && ps.Subscribe(ctx, add...) != nil {
-			_ = ps.Close() // it ends listen, which begins anew
+			_ = ps.Close() // it ends listen, which begins again
 			return
 		}
 		if len(remove) > 0 && ps.Unsubscribe(ctx, remove...) != nil {

@@ -14,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	redis "github.com/redis/go-redis/v9"
+
 	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/share/bustest"
 )
 
-// A server is a redis-server or a valkey-server of its own, whose program REDIS_SERVER names.
+// A process is a redis-server or a valkey-server of its own. REDIS_SERVER names the program.
 type process struct {
 	addr string
 	args []string
@@ -62,7 +64,8 @@ func start(t testing.TB, args ...string) *process {
 	port := ln.Addr().(*net.TCPAddr).Port
 	ln.Close()
 	p := &process{addr: fmt.Sprint("127.0.0.1:", port)}
-	p.args = append([]string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)
+	p.args = append([]string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()},
+		args...)
 	p.up(t)
 	t.Cleanup(p.down)
 	return p
@@ -120,5 +123,51 @@ func TestRealCluster(t *testing.T) {
 			all = append(all, bus(t, Config{Addrs: []string{addrs[i%3]}, Cluster: true, Prefix: "test-" + t.Name()}))
 		}
 		return all
+	}})
+}
+
+// TestRealUser: the rights that the README names are enough, and other channels are refused.
+func TestRealUser(t *testing.T) {
+	p := start(t)
+	admin := redis.NewClient(&redis.Options{Addr: p.addr, Protocol: 2, DisableIdentity: true})
+	defer admin.Close()
+	set := func(rights ...any) {
+		args := append([]any{"acl", "setuser", "gateway", "reset", "on", ">secret"}, rights...)
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := []any{"+publish", "+subscribe", "+unsubscribe", "+ping", "&warmroute.*"}
+	set(all...)
+	cfg := Config{Addrs: []string{p.addr}, Username: "gateway", Password: "secret"}
+	bustest.Run(t, bustest.Config{New: func(t testing.TB, n int) []share.Bus { return buses(t, n, cfg) }})
+	set(append([]any{"&other.*"}, all[:4]...)...) // other channels
+	b := bus(t, cfg)
+	until(t, "it is refused", func() bool { return b.State().Err != nil && !b.State().Connected })
+}
+
+// TestRealSentinel: a Bus finds the server by its name with a sentinel.
+func TestRealSentinel(t *testing.T) {
+	p := start(t)
+	_, port, err := net.SplitHostPort(p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "sentinel.conf")
+	if err := os.WriteFile(file, []byte("sentinel monitor fleet 127.0.0.1 "+port+" 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &process{addr: ln.Addr().String()}
+	ln.Close()
+	_, port, _ = net.SplitHostPort(s.addr)
+	s.args = []string{file, "--sentinel", "--port", port, "--bind", "127.0.0.1"}
+	s.up(t)
+	t.Cleanup(s.down)
+	bustest.Run(t, bustest.Config{New: func(t testing.TB, n int) []share.Bus {
+		return buses(t, n, Config{Addrs: []string{s.addr}, Master: "fleet"})
 	}})
 }

@@ -17,6 +17,7 @@ import (
 // unshown are entry points that no runnable example can show, each with the
 // reason.
 var unshown = map[string]string{
+	"bustest.Run":          "takes a *testing.T; the package comment has a test that calls it",
 	"routertest.Run":       "takes a *testing.T; the package comment has a test that calls it",
 	"routertest.Benchmark": "takes a *testing.B",
 }

@@ -78,6 +78,7 @@ var rules = []rule{
 	{"loadview/enginepage", []string{"internal/samples"}},
 	{"admission", []string{"internal/configerr"}},
 	{"share", []string{"internal/configerr", "internal/peering", "internal/sharing"}},
+	{"share/bustest", []string{"share"}},
 	{"internal/sharing", []string{"internal/idmemo", "internal/peering"}},
 	{"httpproxy", []string{"prompt", "internal/configerr"}},
 	{"disagg", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/reqbody"}},

@@ -1,5 +1,15 @@
 // Package bustest holds an implementation of share.Bus to the promises of that interface. A transport's own tests
-// call Run; contrib/nats and contrib/redis do.
+// call Run:
+//
+//	func TestBus(t *testing.T) {
+//		bustest.Run(t, bustest.Config{New: func(t testing.TB, n int) []share.Bus {
+//			all := make([]share.Bus, n)
+//			for i := range all {
+//				all[i] = connect(t) // to one server, or each to another one of a cluster
+//			}
+//			return all
+//		}})
+//	}
 package bustest
 
 import (
