@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/warmroute/router/internal/ports"
 	"github.com/warmroute/router/internal/zmtp"
 )
 
@@ -112,11 +113,14 @@ func NewPublisher(cfg Events) (*Publisher, error) {
 	return p, nil
 }
 
+// anyAddr is the address of a server that may listen on any port.
+const anyAddr = "127.0.0.1:0"
+
 func (p *Publisher) listen(addr string, serve func(net.Conn)) (net.Listener, error) {
 	if addr == "" {
-		addr = "127.0.0.1:0"
+		addr = anyAddr
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := ports.Listen(addr)
 	if err != nil {
 		return nil, fmt.Errorf("vllmtest: Events: listen: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/warmroute/router/internal/ports"
 )
 
 // rankHeader chooses a data-parallel rank.
@@ -70,29 +72,23 @@ func newPublishers(cfg Events, ranks int) ([]*Publisher, error) {
 		}
 		return all, nil
 	}
-	// If the system chooses the first port, the next ones may be taken. What was tried stays
-	// open until the end: the system might choose the same port again and again.
-	var tried []*Publisher
-	defer func() { closePublishers(tried) }()
+	// If any port will do for the first rank, the next ones may be taken.
 	for try := 0; ; try++ {
-		all, err := publishersInARow(cfg, ranks)
+		c := cfg
+		if ranks > 1 {
+			c.Addr, c.ReplayAddr = chosen(cfg.Addr), chosen(cfg.ReplayAddr)
+		}
+		all, err := publishersInARow(c, ranks)
 		if err == nil {
 			return all, nil
 		}
-		if anyPort(cfg.Addr) && (cfg.NoReplay || anyPort(cfg.ReplayAddr)) {
-			tried = append(tried, all...)
-		} else {
-			closePublishers(all)
-		}
+		closePublishers(all)
 		fixed := !anyPort(cfg.Addr) && (cfg.NoReplay || !anyPort(cfg.ReplayAddr))
-		if ranks == 1 || fixed || try == 100 || !errors.Is(err, errNextPort) {
+		if ranks == 1 || fixed || try == 100 {
 			return nil, err
 		}
 	}
 }
-
-// errNextPort marks that the port after the first one could not be had.
-var errNextPort = errors.New("the rank's port")
 
 // publishersInARow returns those that could be started with an error too.
 func publishersInARow(cfg Events, ranks int) ([]*Publisher, error) {
@@ -112,11 +108,22 @@ func publishersInARow(cfg Events, ranks int) ([]*Publisher, error) {
 			p, err = NewPublisher(c)
 		}
 		if err != nil {
-			return all, fmt.Errorf("%w %d: %w", errNextPort, i, err)
+			return all, fmt.Errorf("the rank's port %d: %w", i, err)
 		}
 		all = append(all, p)
 	}
 	return all, nil
+}
+
+// chosen returns addr with a port of our choice if any will do.
+func chosen(addr string) string {
+	if !anyPort(addr) {
+		return addr
+	}
+	if addr == "" {
+		addr = anyAddr
+	}
+	return strings.TrimSuffix(addr, "0") + strconv.Itoa(ports.Any())
 }
 
 func anyPort(addr string) bool { return addr == "" || strings.HasSuffix(addr, ":0") }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/warmroute/router/internal/ports"
 )
 
 // Server is one replica. Its methods are safe for concurrent use.
@@ -181,7 +183,7 @@ func (s *Server) listen() error {
 	if s.listener != nil {
 		return nil
 	}
-	l, err := net.Listen("tcp", s.addr)
+	l, err := ports.Listen(s.addr)
 	if err != nil {
 		return fmt.Errorf("vllmtest: listen: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/internal/ports"
 	"github.com/warmroute/router/internal/workload"
 )
 
@@ -40,7 +41,7 @@ func newRig(ctx context.Context, delay time.Duration, command func(addr string, 
 	if err != nil {
 		return nil, err
 	}
-	addr, err := loadgen.FreeAddr()
+	addr, err := ports.Free()
 	if err != nil {
 		r.stop()
 		return nil, err

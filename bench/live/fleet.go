@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/internal/ports"
 )
 
 const (
@@ -61,7 +62,7 @@ func newFleet(env *environment, dir string, blocks int, tags string) (*fleet, er
 	var taken []string
 	address := func() (string, error) {
 		for {
-			a, err := loadgen.FreeAddr()
+			a, err := ports.Free()
 			if err != nil || !slices.Contains(taken, a) {
 				taken = append(taken, a)
 				return a, err
@@ -148,7 +149,7 @@ func (f *fleet) startEngines(ctx context.Context) error {
 
 // startGateway starts the gateway with a strategy and waits until it listens.
 func (f *fleet) startGateway(ctx context.Context, strategy string) error {
-	addr, err := loadgen.FreeAddr()
+	addr, err := ports.Free()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/internal/ports"
 	"github.com/warmroute/router/internal/workload"
 )
 
@@ -197,7 +198,7 @@ func TestAwaitTellsWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Stop()
-	addr, err := loadgen.FreeAddr()
+	addr, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -137,16 +136,6 @@ func (p *Process) RSS() (int64, error) {
 		return 0, errors.New("loadgen: no VmHWM in /proc/PID/status")
 	}
 	return kb << 10, nil
-}
-
-// FreeAddr returns a loopback address that nobody listened on a moment ago.
-func FreeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // StartEnginesProcess starts n engines in a process of their own. The program

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/internal/ports"
 	"github.com/warmroute/router/internal/workload"
 )
 
@@ -78,7 +79,7 @@ func newRig(ctx context.Context, p peer, dir string, delay time.Duration) (*rig,
 	if err := setMode(r.urls[0], delay, 0); err != nil {
 		return fail(err)
 	}
-	addr, err := loadgen.FreeAddr()
+	addr, err := ports.Free()
 	if err != nil {
 		return fail(err)
 	}

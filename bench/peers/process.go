@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -156,15 +155,4 @@ func parseStat(b []byte) (group int, cpu time.Duration, err error) {
 		cpu += time.Duration(n) * tick
 	}
 	return group, cpu, nil
-}
-
-// freePort returns a loopback port that nobody listened on a moment ago.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
 }

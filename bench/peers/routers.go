@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/warmroute/router/internal/ports"
 )
 
 // peer is a router and how it is started.
@@ -50,7 +52,11 @@ func routers(e *environment, dir string) []peer {
 				if err != nil {
 					return nil, nil, err
 				}
-				metrics, err := freePort()
+				free, err := ports.Free()
+				if err != nil {
+					return nil, nil, err
+				}
+				_, metrics, err := net.SplitHostPort(free)
 				if err != nil {
 					return nil, nil, err
 				}

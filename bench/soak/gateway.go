@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
+	"github.com/warmroute/router/internal/ports"
 )
 
 // sampleEvery is how often the runtime reports the gateway's goroutines.
@@ -45,11 +46,11 @@ func build(ctx context.Context, dir string) (string, error) {
 
 // startGateway starts the program at path and waits until it answers.
 func startGateway(ctx context.Context, path, config string) (*gateway, error) {
-	address, err := loadgen.FreeAddr()
+	address, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}
-	page, err := loadgen.FreeAddr()
+	page, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ var rules = []rule{
 	{"debugui", []string{"admission", "kvindex", "loadview", "observe", "prompt"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
-	{"vllmtest", []string{"kvindex", "internal/zmtp"}},
+	{"vllmtest", []string{"kvindex", "internal/ports", "internal/zmtp"}},
 	{"strategy", []string{"internal/rendezvous"}},
 	{"strategy/*", []string{
 		"trie", "kvindex", "lmcache", "strategy", "strategy/cacheaware", "strategy/leastload", "strategy/random",
