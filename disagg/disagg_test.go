@@ -195,7 +195,10 @@ func TestGone(t *testing.T) {
 func TestReused(t *testing.T) {
 	for _, fault := range []vllmtest.Faults{{Refuse: true}, {Hang: true}, {Status: 503}} {
 		var f *fleet
-		cfg := disagg.Config{DecodeTimeout: 50 * time.Millisecond}
+		cfg := disagg.Config{DecodeTimeout: time.Minute}
+		if fault.Hang {
+			cfg.DecodeTimeout = 2 * time.Second // which the other target must not meet
+		}
 		cfg.Trace.Prefilled = func(_ context.Context, _, d router.Decision, _ time.Duration) {
 			f.fault(f.names[d.Target.ID], fault) // the one that was chosen
 		}
