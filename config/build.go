@@ -138,7 +138,8 @@ func (b *builder) provider(p *file.Provider, key string) error {
 	var offers []offer
 	for rank := range p.Ranks {
 		m := loadview.Member{ID: p.Name, Header: header}
-		t := &Target{Provider: p.Name, Base: base, Rank: -1, Header: header}
+		t := &Target{Provider: p.Name, Base: base, Rank: -1, Header: header,
+			Role: p.Role, Zone: p.Zone, Connector: p.Connector, BootstrapPort: p.BootstrapPort}
 		if p.Ranks > 1 {
 			m.ID = rankID(p.Name, rank)
 			t.Rank, t.Header = rank, header.Clone()

@@ -42,6 +42,7 @@ func TestDesignFile(t *testing.T) {
 	f := mustParse(t, designFile, options())
 	want := &file.Provider{
 		Name: "vllm-1", Kind: "openai_compatible", APIBase: "http://localhost:8001", Ranks: 1,
+		Role: file.RoleBoth, BootstrapPort: 8998,
 		KVEvents: &file.KVEvents{Endpoint: "tcp://vllm-1:5557", Topic: "kv-events", MaxBlocks: 1_000_000, StaleSecs: 30},
 		LMCache: &file.LMCache{Endpoint: "http://vllm-1:8100/occupancy", Kind: "auto", RefreshSecs: 2, StaleSecs: 10,
 			TimeoutSecs: 2, Watermark: 0.6},

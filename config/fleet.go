@@ -22,6 +22,9 @@ type Target struct {
 	Model string
 	// Rank is the data-parallel rank, -1 if there is one engine only.
 	Rank int
+	// Role, Zone, Connector and BootstrapPort are the provider's.
+	Role, Zone, Connector string
+	BootstrapPort         int
 	// Header is to be set on the request: the provider's authorization, its other
 	// headers, and X-data-parallel-rank. The client's own headers of the same names must
 	// not be sent.

@@ -102,6 +102,9 @@ type Config struct {
 	URL func(router.Target) (*url.URL, error)
 	// Prepare changes a request to a prefill target before it is sent, as to set the target's key; nil: nothing.
 	Prepare func(*http.Request, router.Target)
+	// Rewrite returns the body for a prefill target, as with the target's name for the model. It does not change
+	// body. nil: body.
+	Rewrite func(ctx context.Context, t router.Target, body []byte) []byte
 	// Trace has the hooks; any may be nil.
 	Trace Trace
 }
@@ -114,6 +117,8 @@ type Trace struct {
 	Prefilled func(ctx context.Context, prefill, decode router.Decision, took time.Duration)
 	// PrefillFailed is called with each attempt at prefill that failed.
 	PrefillFailed func(context.Context, router.Decision, router.Outcome)
+	// Expired is called when parameters are dropped as older than Config.PinnedFor.
+	Expired func(router.Decision)
 	// Stranded is called when blocks were computed and not fetched, as far as is known.
 	Stranded func(context.Context, router.Decision)
 }

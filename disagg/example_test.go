@@ -106,3 +106,49 @@ func ExampleConfig_WithDefaults() {
 	// nixl 1024 2m0s 30s 30s
 	// disagg: no prefill target served the request: Unprocessable Entity
 }
+
+func ExampleSplitter_Split() {
+	d := vllmtest.NewServer(vllmtest.Config{TimeScale: 0.001})
+	defer d.Close()
+	view, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := view.Set([]loadview.Member{{ID: d.URL}}); err != nil {
+		panic(err)
+	}
+	strategy, err := leastwork.New(leastwork.Config{})
+	if err != nil {
+		panic(err)
+	}
+	s, err := disagg.New(disagg.Config{Router: router.New(strategy, view, router.Options{})})
+	if err != nil {
+		panic(err)
+	}
+	ctx, body := context.Background(), []byte(`{"messages":[{"role":"user","content":"Hello"}]}`)
+	pr, err := prompt.FromRequest(path, nil, body)
+	if err != nil {
+		panic(err)
+	}
+	split, err := s.Split(pr, disagg.Request{Path: path, Body: body})
+	if err != nil {
+		panic(err)
+	}
+	defer split.End(ctx)
+	lease, err := s.Router().Route(ctx, pr)
+	if err != nil {
+		panic(err)
+	}
+	o := split.Attempt(ctx, lease, func(ctx context.Context, a *disagg.Attempt) (router.Outcome, error) {
+		resp, err := post(ctx, d.URL+path, a.Body)
+		if err != nil {
+			return router.Outcome{}, err
+		}
+		defer resp.Body.Close()
+		a.FirstToken()
+		return router.Outcome{Status: resp.StatusCode, CachedTokens: 0}, nil
+	})
+	lease.Done(split.Outcome(o))
+	fmt.Println(o.Stage, s.Stats().Skipped[disagg.SkipShort])
+	// Output: finished 1
+}

@@ -47,6 +47,9 @@ func (q *request) post(ctx context.Context, pl *router.Lease, body []byte) (*Pre
 	if err != nil {
 		return broke(0, err)
 	}
+	if c.Rewrite != nil {
+		body = c.Rewrite(ctx, t, body)
+	}
 	req, err := http.NewRequestWithContext(sent, http.MethodPost, base.JoinPath(q.Path).String(), bytes.NewReader(body))
 	if err != nil {
 		return broke(0, err)

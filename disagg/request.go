@@ -31,6 +31,8 @@ type request struct {
 	used   bool            // they were sent to a decode target
 	held   bool            // its blocks wait for a decode target
 	again  int             // prompts that were computed once more
+
+	elsewhere bool // another target has computed the prompt for the last attempt
 }
 
 // maxAgain bounds the prompts of one request that are computed once more, because their blocks were
@@ -131,6 +133,9 @@ func (q *request) handed(d router.Decision) bool {
 	}
 	if q.params != nil && time.Since(q.since) >= q.s.cfg.PinnedFor {
 		q.s.n.expired.Add(1)
+		if f := q.s.cfg.Trace.Expired; f != nil {
+			f(q.from)
+		}
 		q.params = nil
 	}
 	return q.params != nil
@@ -212,8 +217,14 @@ func (q *request) do(ctx context.Context, l *router.Lease, h http.Header, body [
 	begun func()) (router.Outcome, error) {
 	const waits, has, silent = 0, 1, 2
 	var state atomic.Int32
+	q.elsewhere = elsewhere
 	sent, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	begins := false // and the reply goes on
+	defer func() {
+		if !begins {
+			cancel(nil)
+		}
+	}()
 	if bound := q.s.cfg.DecodeTimeout; elsewhere && bound >= 0 {
 		timer := time.AfterFunc(bound, func() {
 			if state.CompareAndSwap(waits, silent) {
@@ -236,6 +247,7 @@ func (q *request) do(ctx context.Context, l *router.Lease, h http.Header, body [
 	if err != nil {
 		o.Err = err
 	}
+	begins = o.Stage == router.FirstToken && o.Err == nil
 	over := o.Err != nil || o.Stage == router.Canceled
 	if over && state.Load() == silent && !o.SawToken() && context.Cause(ctx) == nil {
 		q.s.n.silent.Add(1)
@@ -348,7 +360,11 @@ func (q *request) pair(ctx context.Context, l *router.Lease) (o router.Outcome, 
 	}
 	q.s.n.split.Add(1)
 	decoding, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
+	defer func() {
+		if o.Stage != router.FirstToken { // the reply goes on
+			giveUp(nil)
+		}
+	}()
 	prefilling, stop := context.WithCancelCause(ctx)
 	var reply *PrefillError
 	var po router.Outcome

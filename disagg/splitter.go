@@ -121,22 +121,74 @@ func (e *PrefillError) Is(target error) bool { return target == ErrPrefill }
 // The error is that of Router.Do, of Check, ErrBody, or one of this package's.
 func (s *Splitter) Do(ctx context.Context, p router.Prompt, r Request,
 	send func(context.Context, *Attempt) (router.Outcome, error)) error {
-	if err := Check(r.Body); err != nil {
+	q, err := s.begin(p, r)
+	if err != nil {
 		return err
+	}
+	q.send = send
+	defer q.strand(ctx)
+	return s.decode.Do(ctx, p, q.attempt)
+}
+
+// begin returns the request, or the error of one that is not sent.
+func (s *Splitter) begin(p router.Prompt, r Request) (*request, error) {
+	if err := Check(r.Body); err != nil {
+		return nil, err
 	}
 	r.Header = r.Header.Clone()
 	if r.Header == nil {
 		r.Header = make(http.Header)
 	}
 	CleanHeader(r.Header)
-	q := &request{s: s, Request: r, prompt: p, send: send}
+	q := &request{s: s, Request: r, prompt: p}
 	q.supported = supports(r.Path) && splits(r.Body)
 	if s.cfg.Strict && !q.supported {
-		return ErrUnsupported
+		return nil, ErrUnsupported
 	}
-	defer q.strand(ctx)
-	return s.decode.Do(ctx, p, q.attempt)
+	return q, nil
 }
+
+// Router returns the Router over the decode targets, for a host with a retry loop of its own and for requests
+// that have no prompt.
+func (s *Splitter) Router() *router.Router { return s.decode }
+
+// Split is one request of a host with a retry loop of its own, which leases decode targets of
+// Splitter.Router, calls Attempt for each, and End at the end. One goroutine at a time uses it.
+type Split struct{ q *request }
+
+// Split returns a Split. The error is that of Check, or ErrUnsupported.
+func (s *Splitter) Split(p router.Prompt, r Request) (*Split, error) {
+	q, err := s.begin(p, r)
+	if err != nil {
+		return nil, err
+	}
+	return &Split{q}, nil
+}
+
+// Attempt has the prompt computed elsewhere if that pays, calls send as Do does, and returns the outcome,
+// which the host gives to the lease. send may return when the first token has come, with the Stage
+// FirstToken; then its ctx goes on until that of Attempt is done.
+func (x *Split) Attempt(ctx context.Context, l *router.Lease,
+	send func(context.Context, *Attempt) (router.Outcome, error)) router.Outcome {
+	x.q.send = send
+	o, err := x.q.attempt(ctx, l)
+	if err != nil {
+		o.Err = err
+	}
+	return o
+}
+
+// Outcome returns the outcome of a reply that was passed on after Attempt had returned, without the
+// cached tokens if another target has computed the prompt.
+func (x *Split) Outcome(o router.Outcome) router.Outcome {
+	if x.q.elsewhere {
+		o.CachedTokens, o.CachedReported = 0, false
+	}
+	return o
+}
+
+// End ends the request.
+func (x *Split) End(ctx context.Context) { x.q.strand(ctx) }
 
 // supports reports whether the protocols know a path.
 func supports(path string) bool {

@@ -149,6 +149,9 @@ func (c *checker) provider(path string, p *Provider, names map[string]int, i int
 	if at := child(path, "kind"); p.Kind != kindOpenAI && c.good(at) {
 		c.unknown(at, p.Kind, []string{kindOpenAI})
 	}
+	if at := child(path, "role"); !slices.Contains(roles, p.Role) && c.good(at) {
+		c.unknown(at, p.Role, roles)
+	}
 	if c.targets += p.Ranks; c.targets > maxTargets && c.targets-p.Ranks <= maxTargets && c.good(child(path, "ranks")) {
 		c.fail(child(path, "ranks"), p.Ranks, "with these the file has more than %d targets", maxTargets)
 	}

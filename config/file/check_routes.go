@@ -38,6 +38,16 @@ func (c *checker) route(path string, r *Route, names map[string]int) {
 			c.unknown(at, t.Kind, kinds)
 		}
 	}
+	if d := r.Disagg; d != nil {
+		protocols := []string{"nixl", "stored", "sglang", "sidecar"}
+		at := child(path, "disagg")
+		if p := child(at, "protocol"); !slices.Contains(protocols, d.Protocol) && c.good(p) {
+			c.unknown(p, d.Protocol, protocols)
+		}
+		if s := child(at, "strict"); d.Protocol == "sglang" && !d.Strict && c.good(s) {
+			c.mustBe(s, d.Strict, "true with sglang: its decode engines cannot prefill")
+		}
+	}
 	for name, cfg := range r.Settings {
 		if _, err := c.strategies[name].New(copyOf(cfg)); err != nil {
 			c.settings(child(path, name), reflect.TypeOf(cfg).Elem(), err)

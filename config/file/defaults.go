@@ -29,7 +29,13 @@ func (q *Queue) defaults() {
 	}
 }
 
-func (p *Provider) defaults() { *p = Provider{Kind: kindOpenAI, Ranks: 1} }
+func (p *Provider) defaults() {
+	*p = Provider{Kind: kindOpenAI, Ranks: 1, Role: RoleBoth, BootstrapPort: 8998}
+}
+
+func (d *Disagg) defaults() {
+	*d = Disagg{Protocol: "nixl", MinUncached: 1024, PrefillTimeoutSecs: 120, DecodeTimeoutSecs: 30, PinnedSecs: 30}
+}
 
 func (k *KVEvents) defaults() { *k = KVEvents{MaxBlocks: 1_000_000, StaleSecs: 30} }
 

@@ -47,6 +47,7 @@ func TestExampleFile(t *testing.T) {
 		providers: reflect.TypeFor[Provider](), child(providers, "kv_events"): reflect.TypeFor[KVEvents](),
 		child(providers, "lmcache"):                         reflect.TypeFor[LMCache](),
 		elem(child(routes, "targets"), 0):                   reflect.TypeFor[RouteTarget](),
+		child(routes, "disagg"):                             reflect.TypeFor[Disagg](),
 		child(routes, "failover"):                           reflect.TypeOf(f.Routes[0].Failover),
 		child(elem(child("", "routes"), 1), "token_source"): reflect.TypeFor[TokenSource](),
 	} {

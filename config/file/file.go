@@ -154,6 +154,13 @@ type Provider struct {
 	Ranks    int       `toml:"ranks" min:"1" max:"1024"`
 	KVEvents *KVEvents `toml:"kv_events"`
 	LMCache  *LMCache  `toml:"lmcache"`
+	// Role is "prefill", "decode" or "both": a route with a target that is not for both
+	// has prompts computed by one target and replies by another, if that pays. Zone and Connector have to be equal for two
+	// targets to hand a KV cache over, and BootstrapPort is SGLang's.
+	Role          string `toml:"role"`
+	Zone          string `toml:"zone"`
+	Connector     string `toml:"connector"`
+	BootstrapPort int    `toml:"bootstrap_port" min:"1" max:"65535"`
 }
 
 // KVEvents configures the stream in which an engine publishes the blocks of its cache.
@@ -218,13 +225,33 @@ type Route struct {
 	// Failover is router's own Options. Its keys are the plain fields in snake case
 	// (attempts, fail_open, backoff, max_backoff, max_retry_after ...).
 	Failover router.Options `toml:"failover"`
-	Targets  []RouteTarget  `toml:"targets"`
+	// Disagg configures how prefill and decode are split, if providers have roles; nil: by
+	// the defaults.
+	Disagg  *Disagg       `toml:"disagg"`
+	Targets []RouteTarget `toml:"targets"`
 
 	// Settings are the tables [routes.NAME], by the strategy's name: pointers to
 	// its Config.
 	Settings map[string]any `toml:"-"`
 
 	strategy Strategy
+}
+
+// Disagg configures how prefill and decode are split; see package disagg.
+type Disagg struct {
+	// Protocol is "nixl", "stored", "sglang" or "sidecar".
+	Protocol string `toml:"protocol"`
+	// MinUncached is the least number of tokens not cached at the decode target, and
+	// MinInFlight the least number of requests there, with which a prompt is computed elsewhere.
+	MinUncached int `toml:"min_uncached" min:"0" max:"1000000000"`
+	MinInFlight int `toml:"min_in_flight" min:"0" max:"1000000"`
+	// Strict never has a decode target compute a prompt.
+	Strict bool `toml:"strict"`
+	// PrefillTimeoutSecs bounds an attempt at prefill, DecodeTimeoutSecs the first token after one,
+	// PinnedSecs how long its blocks wait.
+	PrefillTimeoutSecs float64 `toml:"prefill_timeout_secs" min:"0.001" max:"86400"`
+	DecodeTimeoutSecs  float64 `toml:"decode_timeout_secs" min:"0.001" max:"86400"`
+	PinnedSecs         float64 `toml:"pinned_secs" min:"0.001" max:"86400"`
 }
 
 // RouteTarget is one provider of a route.
@@ -258,6 +285,15 @@ type TokenSource struct {
 	MaxEntries int `toml:"max_entries" min:"1" max:"100000000"`
 	MaxBytes   int `toml:"max_bytes" min:"1" max:"1099511627776"`
 }
+
+// The roles of a Provider.
+const (
+	RoleBoth    = "both"
+	RolePrefill = "prefill"
+	RoleDecode  = "decode"
+)
+
+var roles = []string{RoleBoth, RolePrefill, RoleDecode}
 
 const kindOpenAI = "openai_compatible"
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/prompt"
 )
@@ -33,6 +34,7 @@ type exchange struct {
 	lease  *router.Lease
 	beat   *heartbeat
 	tokens tokenUse
+	split  *disagg.Split // nil: the target does it all
 	limit  time.Duration // of an attempt until its reply begins; 0: none
 }
 
@@ -83,8 +85,11 @@ func (x *exchange) run() {
 	defer func() { x.lease.Done(router.Outcome{Stage: router.Canceled}) }()
 	x.beat = x.beats()
 	defer func() { x.beat.stop() }()
+	if x.split != nil {
+		defer func() { x.split.End(x.r.Context()) }()
+	}
 	for {
-		a, o := x.ask()
+		a, o := x.attempt()
 		if !again(o) {
 			x.reply(a)
 			return
@@ -117,13 +122,18 @@ func (x *exchange) run() {
 // without a Stage is a reply to be passed on.
 func again(o router.Outcome) bool { return o.Stage != 0 }
 
-// ask sends the request to the lease's target and waits for the first token of
+func (x *exchange) newAttempt(ctx context.Context) *attempt {
+	a := &attempt{}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	a.timer = time.AfterFunc(x.h.cfg.HeaderTimeout, func() { a.cancel(errHeaderTimeout) })
+	return a
+}
+
+// ask sends the request, with body if that is not nil, to the lease's target and waits for the first token of
 // the reply, or its first byte if it is not one to a prompt. The Outcome has a Stage if there is no reply to pass on,
 // or one that another target may better; in the latter case a.resp is set.
-func (x *exchange) ask() (*attempt, router.Outcome) {
-	a := &attempt{}
-	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
-	a.timer = time.AfterFunc(x.h.cfg.HeaderTimeout, func() { a.cancel(errHeaderTimeout) })
+func (x *exchange) ask(ctx context.Context, header http.Header, body []byte) (*attempt, router.Outcome) {
+	a := x.newAttempt(ctx)
 	if x.limit > 0 {
 		defer time.AfterFunc(x.limit, func() { a.cancel(router.ErrAttemptTimeout) }).Stop()
 	}
@@ -133,7 +143,7 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 	if !ok {
 		return a, a.failed(errors.New("the target has no address"))
 	}
-	e := x.edit(target)
+	open, size := x.bodyFor(target, body)
 	u := x.r.URL
 	if name := x.match.Rewrite(target); x.where == inQuery && x.match.Requested != "" && name != x.match.Requested {
 		u = renameQuery(u, name)
@@ -149,10 +159,10 @@ func (x *exchange) ask() (*attempt, router.Outcome) {
 			Proto:         "HTTP/1.1",
 			ProtoMajor:    1,
 			ProtoMinor:    1,
-			Header:        withHeader(x.header, ref.Header),
-			Body:          bodyOf(x.in, e),
-			GetBody:       func() (io.ReadCloser, error) { return bodyOf(x.in, e), nil },
-			ContentLength: int64(e.size(len(x.in.Bytes()))),
+			Header:        withHeader(header, ref.Header),
+			Body:          open(),
+			GetBody:       func() (io.ReadCloser, error) { return open(), nil },
+			ContentLength: int64(size),
 		}).WithContext(ctx)
 	})
 	if err != nil {
@@ -242,6 +252,9 @@ func (x *exchange) giveUp(a *attempt, o router.Outcome, err error) {
 		return
 	}
 	a.close()
+	if x.refusal(err) {
+		return
+	}
 	x.h.cfg.Log.Warn("failed", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID, "err", err)
 	tellChoice(x.client.w.Header(), x.lease, x.h.cfg.Silent)
 	x.client.arm()

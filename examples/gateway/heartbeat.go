@@ -118,6 +118,9 @@ const maxEvent = 256 << 10
 func (x *exchange) lost(a *attempt, o router.Outcome) {
 	x.beat.stop()
 	defer a.close()
+	if x.split != nil {
+		o = x.split.Outcome(o)
+	}
 	x.lease.Done(o)
 	if x.r.Context().Err() != nil {
 		return

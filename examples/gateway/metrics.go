@@ -70,6 +70,10 @@ func (m *metrics) trace(route string, next router.Trace) router.Trace {
 
 // help are the counters and what they count.
 var help = map[string]string{
+	"disagg_prefills_total": "Prompts computed by a prefill target, and attempts at it that failed.",
+	"disagg_skipped_total":  "Requests with prompts that the decode target computed too, by the reason.",
+	"disagg_blocks_lost_total": "Prompts computed by a prefill target that no decode target fetched: those of requests " +
+		"that ended before (stranded), and those held too long to be sent again (expired).",
 	"picks_total":     "Targets picked, first attempts and further ones, by the reason.",
 	"no_target_total": "Requests for a target that found none, by the cause.",
 	"attempts_total":  "Attempts that ended, by how and by the class of the HTTP status.",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/contentcoding"
+	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/prompt"
@@ -126,6 +127,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.service.transport = cfg.Transport
 	h := &Handler{cfg: cfg, fresh: unlinked(cfg.Transport)}
 	if cfg.ClientShare > 0 {
 		bounds.MaxClient = max(int64(cfg.ClientShare*float64(bounds.MaxBodies)), 1)
@@ -264,7 +266,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		x.tokens = state.tokens.fill(x, &p)
-		if x.lease, err = m.Router.Route(r.Context(), m.Prompt(p)); err == nil {
+		routed, refused := x.begin(state.split, m.Prompt(p))
+		if errors.Is(refused, disagg.ErrUnsupported) {
+			refuse(w, http.StatusBadRequest, 0, refused.Error())
+			return
+		}
+		if refused != nil {
+			refuseMember(w, refused)
+			return
+		}
+		if x.lease, err = routed.Route(r.Context(), m.Prompt(p)); err == nil {
 			x.run()
 			return
 		}

@@ -44,6 +44,9 @@ func (x *exchange) reply(a *attempt) {
 	o := x.copy(a, m)
 	broke := o.Err != nil
 	m.report(&o, a.resp.Header)
+	if x.split != nil {
+		o = x.split.Outcome(o)
+	}
 	x.tokens.learn(m.ids, d, &o)
 	x.lease.Done(o)
 	if broke {

@@ -15,6 +15,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/config/file"
+	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/reqbody"
 	"github.com/warmroute/router/loadview"
@@ -33,6 +34,8 @@ type service struct {
 	waits   waits
 	panics  atomic.Int64 // routes in which failures exclude nobody
 
+	transport http.RoundTripper // the Handler's
+
 	refuse atomic.Pointer[reqbody.Refused] // members of requests
 
 	mu     sync.Mutex // one update at a time
@@ -44,6 +47,9 @@ type routeState struct {
 	renames bool          // a target may be sent another model than the request names
 	attempt time.Duration // bounds an attempt until the first byte of its reply; 0: no bound
 	tokens  *tokenSource  // nil: none
+
+	split       *disagg.Splitter // nil: no provider has a role
+	splitConfig disagg.Config    // its settings
 }
 
 // newService returns a service that has to be given a file.
@@ -143,6 +149,15 @@ func (s *service) update() error {
 			if st.tokens != nil {
 				st.tokens.group.Store(g)
 			}
+		}
+		var was *routeState
+		if old != nil {
+			was = (*old)[r.Model]
+		}
+		var err error
+		if st.split, st.splitConfig, err = s.splitter(f, r, was); err != nil {
+			s.log.Error("prefill and decode are not split", "route", r.Model, "err", err)
+			failed = err
 		}
 		fresh[r.Model] = st
 	}
