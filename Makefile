@@ -9,7 +9,7 @@ NESTED    = $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
 # What users build: no tools.
 SHIPPED   = . $(filter-out tools,$(NESTED))
 # Whose tests subscribe to KV events, and are run once more with libzmq's reader.
-LIBZMQ    = ./kvindex/zmqsub ./config ./examples/gateway
+LIBZMQ    = ./kvindex/zmqsub ./config
 # Each is vetted, and the first one's unit tests are run.
 SYSTEMS   = linux/386 linux/arm linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 # The older of the two supported releases of Go.
@@ -21,7 +21,7 @@ JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
   bench peers live clients share soak tools deps licenses release
 
 demo:
-	CGO_ENABLED=0 $(GO) run ./examples/gateway -demo
+	CGO_ENABLED=0 $(GO) -C cmd/warmroute run . -demo
 
 # The steps of it, JOBS at a time, each with the time it took. The soak comes first: it takes two minutes, whatever
 # the machine.
@@ -65,6 +65,7 @@ lint-all:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags libzmq ./...
+	$(GO) -C cmd/warmroute vet -tags libzmq ./...
 	$(BIN)/staticcheck ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
@@ -114,6 +115,7 @@ licenses: tools
 race: deps
 	@tools/step.sh race env CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
 	@tools/step.sh "race with libzmq" env CGO_ENABLED=1 $(GO) test -race -tags libzmq -timeout 15m $(LIBZMQ)
+	@tools/step.sh "race with libzmq cmd/warmroute" env CGO_ENABLED=1 $(GO) -C cmd/warmroute test -race -tags libzmq -timeout 15m ./...
 
 race-nested: deps
 	@set -e; for m in $(filter-out .,$(SHIPPED)); do tools/step.sh "race $$m" env WARMROUTE_SOAK=0 CGO_ENABLED=1 \
@@ -126,6 +128,7 @@ soak-race: deps
 # What the race detector's build leaves out, and that nothing needs C.
 norace:
 	@tools/step.sh norace env CGO_ENABLED=0 $(GO) test -timeout 10m ./...
+	@tools/step.sh "norace cmd/warmroute" env CGO_ENABLED=0 $(GO) -C cmd/warmroute test -timeout 10m ./...
 	@tools/step.sh "norace bench" env WARMROUTE_SOAK=0 CGO_ENABLED=0 $(GO) -C bench test -timeout 10m ./...
 
 fuzz:

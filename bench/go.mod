@@ -2,9 +2,6 @@ module github.com/warmroute/router/bench
 
 go 1.25.0
 
-// The gateway that several of the programs build and run.
-tool github.com/warmroute/router/examples/gateway
-
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/google/go-cmp v0.7.0
@@ -15,7 +12,6 @@ require (
 
 require (
 	github.com/armon/go-radix v1.0.0 // indirect
-	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
 	github.com/pebbe/zmq4 v1.4.0 // indirect
 	github.com/pelletier/go-toml/v2 v2.4.3 // indirect

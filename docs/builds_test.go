@@ -29,6 +29,9 @@ func commands(t *testing.T) map[string][]string {
 				pkg = "."
 			}
 			pkg, _, _ = strings.Cut(pkg, "@")
+			if in, ok := strings.CutPrefix(pkg, "github.com/warmroute/router/cmd/warmroute"); ok { // a module of its own
+				dir, pkg = "../cmd/warmroute", "."+in
+			}
 			if !slices.Contains(found[dir], pkg) {
 				found[dir] = append(found[dir], pkg)
 			}
@@ -42,7 +45,7 @@ func commands(t *testing.T) map[string][]string {
 // libzmq. It compiles the standard library, so it is asked for.
 func TestBuilds(t *testing.T) {
 	found := commands(t)
-	if !slices.Contains(found[".."], "./examples/gateway") || !slices.Contains(found[".."], "./examples/minimal") {
+	if !slices.Contains(found["../cmd/warmroute"], ".") || !slices.Contains(found[".."], "./examples/minimal") {
 		t.Fatalf("the pages' commands are not found: %v", found)
 	}
 	if os.Getenv("WARMROUTE_BUILDS") == "" {
@@ -87,6 +90,7 @@ func TestBuilds(t *testing.T) {
 		if _, err := exec.LookPath("gcc"); err != nil {
 			t.Skip("there is no gcc here")
 		}
-		build(t, "..", []string{"./kvindex/zmqsub", "./examples/gateway"}, "CGO_ENABLED=1")
+		build(t, "..", []string{"./kvindex/zmqsub"}, "CGO_ENABLED=1")
+		build(t, "../cmd/warmroute", []string{"."}, "CGO_ENABLED=1")
 	})
 }

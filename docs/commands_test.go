@@ -22,14 +22,15 @@ import (
 	"github.com/warmroute/router/vllmtest"
 )
 
-const goRun = "go run ./examples/gateway"
+// program begins the commands that run the gateway.
+const program = "warmroute "
 
 // gateway builds the program that the commands run, which then starts at once.
 func gateway(t *testing.T) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "gateway")
-	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, "./examples/gateway")
-	cmd.Dir, cmd.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
+	out := filepath.Join(t.TempDir(), "warmroute")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, ".")
+	cmd.Dir, cmd.Env = "../cmd/warmroute", append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, b)
 	}
@@ -96,11 +97,12 @@ func testCommands(t *testing.T, bin string) {
 		default:
 			continue
 		}
-		if !strings.HasPrefix(b.text, goRun) {
-			t.Errorf("%s:%d: does not begin with %s", b.page, b.line, goRun)
+		args, ok := strings.CutPrefix(b.text, program)
+		if !ok {
+			t.Errorf("%s:%d: does not begin with %s", b.page, b.line, program)
 			continue
 		}
-		script := strings.NewReplacer(append(configs, goRun, with)...).Replace(b.text)
+		script := with + " " + strings.NewReplacer(configs...).Replace(args)
 		cmd := shell(t.Context(), script)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
@@ -195,7 +197,7 @@ func testLive(t *testing.T, bin string) {
 func live(t *testing.T, bin, start string, b block) {
 	ctx, stop := context.WithCancel(t.Context())
 	address := free(t)
-	there := []string{goRun, "exec " + bin, "-listen :8080", "-listen " + address, "localhost:8080", address}
+	there := []string{"-listen :8080", "-listen " + address, "localhost:8080", address}
 	var back []string
 	for i := range 2 {
 		s := vllmtest.NewServer(vllmtest.Config{TimeScale: 1e-3, Events: &vllmtest.Events{}})
@@ -206,7 +208,7 @@ func live(t *testing.T, bin, start string, b block) {
 		back = append(back, s.URL, "http://vllm-1:8000") // whichever it was
 	}
 	replace := strings.NewReplacer(there...)
-	cmd := shell(ctx, replace.Replace(start))
+	cmd := shell(ctx, "exec "+bin+" "+replace.Replace(strings.TrimPrefix(start, program)))
 	cmd.WaitDelay = 20 * time.Second // after it was killed
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log

@@ -50,7 +50,7 @@ func run() error {
 	rows := flag.String("rows", all, "the parts of the table to measure")
 	reps := flag.Int("reps", 5, "repetitions of each measurement; the least disturbed one counts")
 	strict := flag.Bool("strict", false, "exit with 1 if a budget is missed")
-	gateway := flag.String("gateway", "", "the gateway's binary (default: build examples/gateway)")
+	gateway := flag.String("gateway", "", "the gateway's binary (default: build cmd/warmroute)")
 	engines := flag.Int("serve-engines", 0, "be so many engines and nothing else; used by the command itself")
 	delay := flag.Duration("delay", 0, "of -serve-engines")
 	proxy := flag.String("serve-proxy", "",

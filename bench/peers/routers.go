@@ -30,7 +30,7 @@ func routers(e *environment, dir string) []peer {
 	ours := func(strategy string) peer {
 		return peer{name: "warmroute " + strategy, version: "this tree", ready: "/healthz",
 			command: func(addr string, engines []string, _ string) ([]string, []string, error) {
-				argv := []string{filepath.Join(dir, "gateway"), "-listen", addr, "-strategy", strategy, "-drain-delay", "0s",
+				argv := []string{filepath.Join(dir, "warmroute"), "-listen", addr, "-strategy", strategy, "-drain-delay", "0s",
 					"-grace", "1s"}
 				for _, u := range engines {
 					argv = append(argv, "-target", u)

@@ -7,7 +7,7 @@
 //	go -C bench run ./soak              # 30 minutes
 //	go -C bench run ./soak -for 2m
 //
-// The gateway is the program itself, built from examples/gateway, in a process of
+// The gateway is the program itself, built from cmd/warmroute, in a process of
 // its own and looked at from outside: its heap after each garbage collection and
 // its goroutines as the runtime reports them (GODEBUG gctrace and schedtrace), and
 // its resident memory as Linux does. The replicas (package vllmtest) and the

@@ -27,7 +27,8 @@ type nestedRule struct {
 // version of contrib meets every later version of the root's module, so what it
 // imports has to be public.
 var nestedRules = []nestedRule{
-	{pattern: "bench", may: []string{"internal/*"}}, // programs: released with a root of the same version
+	{pattern: "bench", may: []string{"internal/*"}},         // programs: released with a root of the same version
+	{pattern: "cmd/warmroute", may: []string{"internal/*"}}, // as bench
 	{pattern: "contrib/*"},
 	{pattern: "debugui/browsertest"},
 	{pattern: "examples/caddy", may: []string{"internal/statetest"}, newer: true}, // Caddy does; tests alone

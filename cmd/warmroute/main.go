@@ -1,11 +1,11 @@
-// Command gateway is a reverse proxy for engines that speak the OpenAI and
+// Command warmroute is a reverse proxy for engines that speak the OpenAI and
 // Anthropic APIs, ready to run: it sends each request to the replica that can
 // answer soonest.
 //
-//	gateway -listen :8080 -target http://vllm-1:8000 -target http://vllm-2:8000=2
-//	gateway -listen :8080 -config router.toml
-//	gateway -config router.toml -check
-//	gateway -demo
+//	warmroute -listen :8080 -target http://vllm-1:8000 -target http://vllm-2:8000=2
+//	warmroute -listen :8080 -config router.toml
+//	warmroute -config router.toml -check
+//	warmroute -demo
 //
 // Every path of an API is forwarded and counted. The README in this folder has the features and
 // their limits.
@@ -59,14 +59,14 @@ func exit(err error, stderr io.Writer) int {
 		return 2
 	case is: // of the flags, which have no lines
 		for _, p := range bad.Problems {
-			fmt.Fprintf(stderr, "gateway: %s: %s\n", p.Key, p.Message)
+			fmt.Fprintf(stderr, "warmroute: %s: %s\n", p.Key, p.Message)
 		}
 		return 2
 	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, "gateway:", err)
+		fmt.Fprintln(stderr, "warmroute:", err)
 		return 2
 	}
-	fmt.Fprintln(stderr, "gateway:", err)
+	fmt.Fprintln(stderr, "warmroute:", err)
 	return 1
 }
 
@@ -95,7 +95,7 @@ type command struct {
 
 func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	c := &command{}
-	fs := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	fs := flag.NewFlagSet("warmroute", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
 	fs.BoolVar(&c.demo, "demo", false,
@@ -239,7 +239,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		case !c.check && !c.strict:
 			c.serve.log.Warn("configuration", "warning", w.String())
 		case c.file == "":
-			fmt.Fprintf(stderr, "gateway: warning: %s: %s\n", w.Key, w.Message)
+			fmt.Fprintf(stderr, "warmroute: warning: %s: %s\n", w.Key, w.Message)
 		default:
 			fmt.Fprintf(stderr, "%s: warning: %s: %s\n", where, w.Key, w.Message)
 		}

@@ -87,7 +87,7 @@ type Handler struct {
 // NewHandler returns a Handler.
 func NewHandler(cfg Config) (*Handler, error) {
 	if cfg.service == nil {
-		return nil, errors.New("gateway: service is missing")
+		return nil, errors.New("service is missing")
 	}
 	for _, f := range []struct {
 		name string
@@ -99,18 +99,18 @@ func NewHandler(cfg Config) (*Handler, error) {
 		{"HeaderTimeout", int64(cfg.HeaderTimeout)}, {"IdleTimeout", int64(cfg.IdleTimeout)},
 	} {
 		if f.n < 0 {
-			return nil, fmt.Errorf("gateway: %s is negative", f.name)
+			return nil, fmt.Errorf("%s is negative", f.name)
 		}
 	}
 	if !(cfg.ClientShare >= 0 && cfg.ClientShare <= 1) {
-		return nil, fmt.Errorf("gateway: ClientShare is %v; it must be 0 to 1", cfg.ClientShare)
+		return nil, fmt.Errorf("ClientShare is %v; it must be 0 to 1", cfg.ClientShare)
 	}
 	bounds := reqbody.Config{
 		MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, Timeout: cfg.BodyTimeout, Rate: cfg.BodyRate,
 	}.WithDefaults()
 	decoder, err := contentcoding.New(contentcoding.Config{MaxBytes: bounds.MaxBody})
 	if err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
+		return nil, fmt.Errorf("%w", err)
 	}
 	bounds.Decode = decoder.DecodeTo
 	cfg.MaxBody, cfg.BodyTimeout = bounds.MaxBody, bounds.Timeout
@@ -134,7 +134,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		h.clients = reqbody.NewShares(max(int64(cfg.ClientShare*float64(cfg.MaxRequests)), 1))
 	}
 	if h.bodies, err = reqbody.New(bounds); err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
+		return nil, fmt.Errorf("%w", err)
 	}
 	return h, nil
 }
