@@ -58,6 +58,9 @@ type Options struct {
 	// Peers are the other gateways of the fleet, for the fleet and the strategies of all routes: a *share.Share, which
 	// the host runs, and with which it makes Holders. nil: nothing is shared.
 	Peers router.Peers
+	// Share returns the Peers and the Holders of a file's [share], if Peers is nil. [Build] calls it once, and nothing
+	// but a new Gateway changes them: a Reload with another [share] is refused. nil: the file's share gets a warning.
+	Share func(*file.Share) (router.Peers, *router.Holders, error)
 	// Class returns the tenant and the priority of a request that waits in the file's
 	// [queue], and QueueTrace has hooks of it, as admission.Config has them; both may be nil.
 	Class      func(context.Context, router.Prompt) admission.Class
@@ -95,7 +98,8 @@ func Parse(data []byte, o Options) (*file.File, error) { return file.Parse("", d
 
 // file returns the part of o that a file is read with.
 func (o Options) file() file.Options {
-	return file.Options{Strategies: o.Strategies, LookupEnv: o.LookupEnv, KVEvents: o.Subscribe != nil}
+	return file.Options{Strategies: o.Strategies, LookupEnv: o.LookupEnv, KVEvents: o.Subscribe != nil,
+		Share: o.Share != nil || o.Peers != nil}
 }
 
 // env returns the value of the environment variable that the file names at key.

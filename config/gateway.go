@@ -36,6 +36,12 @@ func Build(f *file.File, o Options) (*Gateway, error) {
 	if err := o.file().Validate(); err != nil {
 		return nil, err
 	}
+	if o.Peers == nil && o.Share != nil && f.Share.Enabled() {
+		var err error
+		if o.Peers, o.Holders, err = o.Share(&f.Share); err != nil {
+			return nil, fmt.Errorf("config: share: %w", err)
+		}
+	}
 	g := &Gateway{
 		options: o, holders: o.Holders,
 		leaving: make(map[string]departure), subs: make(map[subscription]*running),

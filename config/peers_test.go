@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/share"
 )
 
@@ -107,5 +109,55 @@ func TestPeers(t *testing.T) {
 		if id, _ := gateways[1].Holders().Holder("resp_1"); id != l.Decision().Target.ID {
 			t.Errorf("%s: the state is at %q", strategy, id)
 		}
+	}
+}
+
+// TestShareTable: a file's [share] makes the Peers once, and another one is refused while the gateway runs.
+func TestShareTable(t *testing.T) {
+	calls := 0
+	o := config.Options{
+		LookupEnv: func(string) (string, bool) { return "a secret of the fleet", true },
+		Share: func(s *file.Share) (router.Peers, *router.Holders, error) {
+			calls++
+			c := s.Config()
+			c.Bus, c.Secret = share.NewMemory(), "a secret of the fleet"
+			n, err := share.New(c)
+			if err != nil {
+				return nil, nil, err
+			}
+			h, err := n.Holders(router.HoldersConfig{})
+			return n, h, err
+		},
+	}
+	parse := func(table string) *file.File {
+		f, err := config.Parse([]byte(table+"[[providers]]\nname = \"a\"\napi_base = \"http://127.0.0.1:1\"\n"+
+			"[[routes]]\nmodel = \"*\"\n[[routes.targets]]\nprovider = \"a\"\n"), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	const table = "[share]\nbus = [\"nats://a:1\"]\nsecret_env = \"S\"\n"
+	g, err := config.Build(parse(table), o)
+	if err != nil || calls != 1 {
+		t.Fatal(calls, err)
+	}
+	if err := g.Reload(parse("[queue]\nenabled = true\n" + table)); err != nil || g.Queue() == nil || calls != 1 {
+		t.Errorf("another table: %d calls, %v", calls, err)
+	}
+	for _, other := range []string{"", table + "load = false\n"} {
+		if err := g.Reload(parse(other)); err == nil || !strings.Contains(err.Error(), "share: it cannot change") {
+			t.Errorf("%q: %v", other, err)
+		}
+	}
+	if g.Queue() == nil {
+		t.Error("a file that was refused is half in place")
+	}
+	o.Share = func(*file.Share) (router.Peers, *router.Holders, error) { return nil, nil, errors.New("no bus") }
+	if _, err := config.Build(parse(table), o); err == nil || !strings.Contains(err.Error(), "share: no bus") {
+		t.Errorf("a bus that cannot be made: %v", err)
+	}
+	if _, err := config.Build(parse(""), o); err != nil {
+		t.Errorf("no [share]: %v", err)
 	}
 }

@@ -35,6 +35,9 @@ func (g *Gateway) Reload(f *file.File) error {
 // replace puts f in place. The lock is held.
 func (g *Gateway) replace(f *file.File) error {
 	old := g.now.Load()
+	if old != nil && g.options.Share != nil && !file.Same(old.file.Share, f.Share) {
+		return errors.New("config: share: it cannot change while the gateway runs; start it again")
+	}
 	s, err := g.build(f, old)
 	if err != nil {
 		return err

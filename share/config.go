@@ -18,8 +18,11 @@ const (
 	DefaultMaxLag   = 50 * time.Millisecond
 )
 
-// minSecret is the least length of a secret.
-const minSecret = 16
+// MinSecret is the least length of a Secret, MaxName the greatest of a Name, in bytes.
+const (
+	MinSecret = 16
+	MaxName   = 64
+)
 
 // Config configures a Share. Bus and Secret are needed; the zero value of all else is the documented default.
 type Config struct {
@@ -72,7 +75,7 @@ func (c Config) WithDefaults() Config {
 	c.MaxLag = cmp.Or(c.MaxLag, DefaultMaxLag)
 	if c.Name == "" {
 		c.Name, _ = os.Hostname()
-		c.Name = c.Name[:min(len(c.Name), maxName)]
+		c.Name = c.Name[:min(len(c.Name), MaxName)]
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -80,22 +83,22 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-const maxName = 64
-
 // check returns a *router.ConfigError for each field that is not allowed, joined.
 func (c *Config) check() error {
 	bad := configerr.List{Package: "share"}
 	bad.Check(c.Bus != nil, "Bus", nil, "not nil")
-	bad.Check(len(c.Secret) >= minSecret, "Secret", "(hidden)", "at least 16 bytes")
-	bad.Check(isSubject(c.Subject), "Subject", c.Subject, "letters, digits and hyphens, with single dots between them")
-	bad.Check(len(c.Name) <= maxName, "Name", c.Name, "at most 64 bytes")
+	bad.Check(len(c.Secret) >= MinSecret, "Secret", "(hidden)", "at least 16 bytes")
+	bad.Check(ValidSubject(c.Subject), "Subject", c.Subject, "letters, digits and hyphens, with single dots between them")
+	bad.Check(len(c.Name) <= MaxName, "Name", c.Name, "at most 64 bytes")
 	bad.Check(c.MaxMarks > 0 && c.MaxMarks <= 1<<26, "MaxMarks", c.MaxMarks, "1 to 67,108,864")
 	bad.Check(c.Interval > 0 && c.Interval <= 10*time.Millisecond, "Interval", c.Interval, "above 0 and at most 10ms")
 	bad.Check(c.MaxLag > 0, "MaxLag", c.MaxLag, "above 0")
 	return bad.Err()
 }
 
-func isSubject(s string) bool {
+// ValidSubject reports whether s is a Subject that is allowed: letters, digits, hyphens and underscores, with single
+// dots between them, in at most 128 bytes.
+func ValidSubject(s string) bool {
 	if len(s) > 128 {
 		return false
 	}

@@ -181,3 +181,8 @@ func ExampleShare_Holders() {
 	fmt.Println(holders[1].Holder("resp_1"))
 	// Output: replica-0 true
 }
+
+func ExampleValidSubject() {
+	fmt.Println(share.ValidSubject("fleet-1.prod"), share.ValidSubject("fleet.*"))
+	// Output: true false
+}

@@ -117,6 +117,7 @@ func (c *checker) globals() {
 			c.fail(at, name, "%q is not the name of a header", name)
 		}
 	}
+	c.share()
 	health := child("", "health")
 	if _, err := loadview.New(c.file.Health); err != nil {
 		c.settings(health, reflect.TypeOf(c.file.Health), err)

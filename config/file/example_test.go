@@ -169,3 +169,29 @@ func ExampleRoute_Made() {
 	// true 0.5 false
 	// *cacheaware.Strategy <nil>
 }
+
+// A host reads the settings of the line in which requests wait.
+func ExampleQueue() {
+	f, err := file.Parse("router.toml", []byte("[queue]\nenabled = true\nrequests = 16\n"+two), file.Options{})
+	if err != nil {
+		panic(err)
+	}
+	c := f.Queue.Config()
+	fmt.Println(c.Requests, c.MaxWaiting)
+	// Output: 16 1024
+}
+
+// A host connects to the bus that the file names.
+func ExampleShare() {
+	env := func(string) (string, bool) { return "the fleet's own secret", true }
+	f, err := file.Parse("router.toml", []byte(`
+[share]
+bus = ["nats://nats-1:4222", "nats://nats-2:4222"]
+secret_env = "SHARE_SECRET"
+`+two), file.Options{LookupEnv: env, Share: true})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(f.Share.Enabled(), f.Share.Kind(), f.Share.Config().Interval)
+	// Output: true nats 5ms
+}

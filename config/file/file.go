@@ -22,6 +22,7 @@ type File struct {
 	Health    loadview.Config `toml:"health"`
 	Requests  Requests        `toml:"requests"`
 	Queue     Queue           `toml:"queue"`
+	Share     Share           `toml:"share"`
 	Providers []Provider      `toml:"providers"`
 	Routes    []Route         `toml:"routes"`
 

@@ -29,6 +29,9 @@ type Options struct {
 	// KVEvents reports that the host reads KV events. If it does not, the file's
 	// kv_events get a warning.
 	KVEvents bool
+	// Share reports that the host connects to a bus. If it does not, the file's share gets a
+	// warning.
+	Share bool
 }
 
 // Env returns the value of an environment variable, and whether it is set.

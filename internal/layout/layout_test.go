@@ -92,7 +92,7 @@ var rules = []rule{
 		"internal/configerr", "internal/forgetlog", "internal/idmemo", "internal/rendezvous", "internal/textcache",
 		"internal/tokencache", "internal/peering",
 	}},
-	{"config/file", []string{"admission", "egress", "kvindex", "lmcache", "loadview", "strategy/*", "trie"}},
+	{"config/file", []string{"admission", "egress", "kvindex", "lmcache", "loadview", "share", "strategy/*", "trie"}},
 	{"config", []string{"admission", "config/file", "egress", "kvindex", "lmcache", "loadview", "strategy/pipeline",
 		"trie"}},
 	{"internal/configerr", []string{"trie"}},
