@@ -99,10 +99,13 @@ func (p *Process) Await(ctx context.Context, url string) error {
 // has had it at 100 on every architecture that Go runs on.
 const ticks = 100
 
-// CPU returns the processor time that the process has used so far, user and
+// CPU returns the processor time that the process has used so far, as the function CPU does.
+func (p *Process) CPU() (time.Duration, error) { return CPU(p.cmd.Process.Pid) }
+
+// CPU returns the processor time that the process with a number has used so far, user and
 // system, to the nearest 10 ms. It needs Linux.
-func (p *Process) CPU() (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+func CPU(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 type nestedRule struct {
 	pattern string
 	may     []string // of the root's module, or of another one
+	nested  []string // other nested modules, which it requires
 	alone   bool     // imports nothing of the project
 	newer   bool     // needs a newer Go than the library does
 }
@@ -27,8 +29,9 @@ type nestedRule struct {
 // version of contrib meets every later version of the root's module, so what it
 // imports has to be public.
 var nestedRules = []nestedRule{
-	{pattern: "bench", may: []string{"internal/*"}},         // programs: released with a root of the same version
-	{pattern: "cmd/warmroute", may: []string{"internal/*"}}, // as bench
+	// Programs: released with a root, and buses, of the same version.
+	{pattern: "bench", may: []string{"internal/*"}, nested: buses},
+	{pattern: "cmd/warmroute", may: []string{"internal/*"}, nested: buses},
 	{pattern: "contrib/*"},
 	{pattern: "debugui/browsertest"},
 	{pattern: "examples/caddy", may: []string{"internal/statetest"}, newer: true}, // Caddy does; tests alone
@@ -36,6 +39,9 @@ var nestedRules = []nestedRule{
 	{pattern: "internal/samples/expfmttest", may: []string{"internal/samples"}},   // never fetched
 	{pattern: "tools", alone: true, newer: true},                                  // its tools do
 }
+
+// buses are the modules that carry what gateways share.
+var buses = []string{"contrib/nats", "contrib/redis"}
 
 type goMod struct {
 	Module  struct{ Path string }
@@ -147,18 +153,29 @@ func TestNestedModules(t *testing.T) {
 		if !rule.newer && mod.Go != root.Go {
 			t.Errorf("%s: go %s, want the root's %s", dir, mod.Go, root.Go)
 		}
-		requires := false
+		up := strings.TrimSuffix(strings.Repeat("../", strings.Count(dir, "/")+1), "/")
+		want := map[string]string{} // the directives that it is to have
 		for _, r := range mod.Require {
-			requires = requires || r.Path == module
-			if r.Path != module && relative(r.Path) != "" {
-				t.Errorf("%s requires %s: nested modules require the root's only", dir, r.Path)
+			to := relative(r.Path)
+			switch {
+			case to == "":
+				continue
+			case to == ".":
+				want[r.Path] = up
+			default:
+				want[r.Path] = up + "/" + to
+				if !slices.Contains(rule.nested, to) {
+					t.Errorf("%s requires %s: its rule does not say so", dir, r.Path)
+				}
 			}
 		}
-		up := strings.Repeat("../", strings.Count(dir, "/")+1)
-		replaced := len(mod.Replace) == 1 && mod.Replace[0].Old.Path == module && mod.Replace[0].New.Path+"/" == up
-		if requires == rule.alone || replaced == rule.alone || len(mod.Replace) > 1 {
-			t.Errorf("%s: its go.mod should require the root's module, and replace it by %s, and nothing else: %t",
-				dir, strings.TrimSuffix(up, "/"), !rule.alone)
+		replaced := map[string]string{}
+		for _, r := range mod.Replace {
+			replaced[r.Old.Path] = r.New.Path
+		}
+		if !maps.Equal(replaced, want) || (want[module] == "") != rule.alone {
+			t.Errorf("%s: its go.mod should require the root's module (%t), and replace %v and nothing else, not %v",
+				dir, !rule.alone, want, replaced)
 		}
 
 		for _, path := range imported(t, dir, all) {
@@ -168,7 +185,8 @@ func TestNestedModules(t *testing.T) {
 				!slices.ContainsFunc(all, func(m string) bool {
 					return m != "." && (to == m || strings.HasPrefix(to, m+"/"))
 				})
-			may := slices.ContainsFunc(rule.may, func(pattern string) bool { return fits(pattern, to) })
+			may := slices.ContainsFunc(rule.may, func(pattern string) bool { return fits(pattern, to) }) ||
+				slices.Contains(rule.nested, to)
 			if to != "" && !inside && (rule.alone || !public && !may) {
 				t.Errorf("%s imports %s", dir, to)
 			}

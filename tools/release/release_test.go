@@ -78,7 +78,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// sample is a clone with a root's module and one that needs it.
+// sample is a clone with a root's module, two that need it, and one that needs it and one of those.
 func sample(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,6 +89,14 @@ func sample(t *testing.T) string {
 		"nested/sub/main.go": "package main\n\nimport \"" + project + "\"\n\nfunc main() { println(router.Yes) }\n",
 		"nested/sub/go.mod": "module " + project + "/nested/sub\n\ngo 1.25.0\n\nrequire " + project + " v0.0.9\n\nreplace " +
 			project + " => ../..\n",
+		"nested/vlib/lib.go": "package vlib\n\nimport \"" + project + "\"\n\nconst Yes = router.Yes\n",
+		"nested/vlib/go.mod": "module " + project + "/nested/vlib\n\ngo 1.25.0\n\nrequire " + project +
+			" v0.0.9\n\nreplace " + project + " => ../..\n",
+		"nested/user/main.go": "package main\n\nimport \"" + project +
+			"/nested/vlib\"\n\nfunc main() { println(vlib.Yes) }\n",
+		"nested/user/go.mod": "module " + project + "/nested/user\n\ngo 1.25.0\n\nrequire (\n\t" + project +
+			" v0.0.9\n\t" + project + "/nested/vlib v0.0.9\n)\n\nreplace (\n\t" + project + " => ../..\n\t" + project +
+			"/nested/vlib => ../vlib\n)\n",
 		"tools/go.mod": "module " + project + "/tools\n\ngo 1.25.0\n",
 	} {
 		to := filepath.Join(dir, name)
@@ -120,7 +128,7 @@ func TestRelease(t *testing.T) {
 	if err := r.run(t.Context(), "v0.1.0", false); err != nil {
 		t.Fatal(err)
 	}
-	if got := git(t, dir, "tag", "--list"); got != "nested/sub/v0.1.0\nv0.1.0" {
+	if got := git(t, dir, "tag", "--list"); got != "nested/sub/v0.1.0\nnested/user/v0.1.0\nnested/vlib/v0.1.0\nv0.1.0" {
 		t.Errorf("tags %q", got)
 	}
 	if got := git(t, dir, "log",
@@ -144,7 +152,20 @@ func TestRelease(t *testing.T) {
 	if sum := git(t, dir, "show", "nested/sub/v0.1.0:nested/sub/go.sum"); strings.Count(sum, project+" v0.1.0") != 2 {
 		t.Errorf("go.sum at the tag: %s", sum)
 	}
-	if !strings.Contains(out.String(), "git push --atomic origin main v0.1.0 nested/sub/v0.1.0") {
+	user := git(t, dir, "show", "nested/user/v0.1.0:nested/user/go.mod")
+	if strings.Contains(user, "replace") || strings.Count(user, "v0.1.0") != 2 {
+		t.Errorf("one that needs two, at the tag: %s", user)
+	}
+	sum := git(t, dir, "show", "nested/user/v0.1.0:nested/user/go.sum")
+	if strings.Count(sum, "v0.1.0") != 4 {
+		t.Errorf("its go.sum at the tag: %s", sum)
+	}
+	user = git(t, dir, "show", "HEAD:nested/user/go.mod")
+	if !strings.Contains(user, "/nested/vlib => ../../nested/vlib") {
+		t.Errorf("after it: %s", user)
+	}
+	push := "git push --atomic origin main v0.1.0 nested/sub/v0.1.0 nested/user/v0.1.0 nested/vlib/v0.1.0"
+	if !strings.Contains(out.String(), push) {
 		t.Errorf("it does not say how to publish: %s", out.String())
 	}
 	err := r.run(t.Context(), "v0.1.0", false)
@@ -198,10 +219,11 @@ func TestBroken(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), project+"/nested/sub") || strings.Contains(err.Error(), project+":") {
 		t.Errorf("a version that does not exist: %v", err)
 	}
-	if err := tr.set([]string{".", "nested/sub"}, "v0.1.0"); err != nil {
+	all := []string{".", "nested/sub", "nested/user", "nested/vlib"}
+	if err := tr.set(all, "v0.1.0"); err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.replace([]string{".", "nested/sub"}); err != nil {
+	if err := tr.replace(all); err != nil {
 		t.Fatal(err)
 	}
 	err = verify(t.Context(), io.Discard, dir, "v0.1.0")

@@ -58,40 +58,107 @@ func (t tree) file(dir, name string) string {
 	return filepath.Join(t.dir, filepath.FromSlash(dir), name)
 }
 
-// set makes the nested modules require the root's module at the version, without
-// a replace directive, and writes its sums into their go.sum.
+// set makes the nested modules require the root's module at the version, and each other if they do, without
+// replace directives, and writes their sums into their go.sum.
 func (t tree) set(dirs []string, version string) error {
-	sums, err := t.sums(version)
-	if err != nil {
-		return err
-	}
-	for _, dir := range dirs[1:] {
-		err := t.edit(dir, func(f *modfile.File) error {
-			if err := f.DropReplace(project, ""); err != nil {
+	sums := map[string][]string{} // of the modules that others need, by folder
+	for todo := slices.Clone(dirs); len(todo) > 0; {
+		var left []string
+		for _, dir := range todo {
+			needs, err := t.needs(dir, dirs)
+			if err != nil {
 				return err
 			}
-			f.Cleanup()
-			for _, r := range f.Replace {
-				return fmt.Errorf("%s: a replace of %s would keep its programs from being installed", dir, r.Old.Path)
+			if slices.ContainsFunc(needs, func(d string) bool { return sums[d] == nil }) {
+				left = append(left, dir)
+				continue
 			}
-			return f.AddRequire(project, version)
-		})
-		if err != nil {
-			return err
+			if err := t.setOne(dir, needs, version, sums); err != nil {
+				return err
+			}
+			if sums[dir], err = t.sums(dir, version); err != nil {
+				return err
+			}
 		}
-		if err := t.addSums(dir, sums); err != nil {
-			return err
+		if len(left) == len(todo) {
+			return fmt.Errorf("modules that require each other: %v", left)
 		}
+		todo = left
 	}
 	return nil
 }
 
-// replace makes the nested modules use the tree's root again. They keep requiring
+// needs returns the folders of the project's modules that the one in dir requires.
+func (t tree) needs(dir string, dirs []string) ([]string, error) {
+	name := t.file(dir, "go.mod")
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := modfile.Parse(name, b, nil)
+	if err != nil {
+		return nil, err
+	}
+	var needs []string
+	for _, r := range f.Require {
+		for _, d := range dirs {
+			if r.Mod.Path == t.path(d) {
+				needs = append(needs, d)
+			}
+		}
+	}
+	if dir != "." && !slices.Contains(needs, ".") {
+		needs = append(needs, ".")
+	}
+	return needs, nil
+}
+
+func (t tree) setOne(dir string, needs []string, version string, sums map[string][]string) error {
+	if dir == "." {
+		return nil
+	}
+	err := t.edit(dir, func(f *modfile.File) error {
+		for _, d := range needs {
+			if err := f.DropReplace(t.path(d), ""); err != nil {
+				return err
+			}
+			if err := f.AddRequire(t.path(d), version); err != nil {
+				return err
+			}
+		}
+		f.Cleanup()
+		for _, r := range f.Replace {
+			return fmt.Errorf("%s: a replace of %s would keep its programs from being installed", dir, r.Old.Path)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var all []string
+	for _, d := range needs {
+		all = append(all, sums[d]...)
+	}
+	return t.addSums(dir, all)
+}
+
+// replace makes the nested modules use the tree's modules again. They keep requiring
 // the version that was set.
 func (t tree) replace(dirs []string) error {
 	for _, dir := range dirs[1:] {
+		needs, err := t.needs(dir, dirs)
+		if err != nil {
+			return err
+		}
 		up := strings.TrimSuffix(strings.Repeat("../", strings.Count(dir, "/")+1), "/")
-		err := t.edit(dir, func(f *modfile.File) error { return f.AddReplace(project, "", up, "") })
+		err = t.edit(dir, func(f *modfile.File) error {
+			for _, d := range needs {
+				if err := f.AddReplace(t.path(d), "", path.Join(up, d), ""); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
@@ -122,25 +189,25 @@ func (t tree) edit(dir string, change func(*modfile.File) error) error {
 	return os.WriteFile(name, b, 0o644)
 }
 
-// sums returns the lines that go.sum has for the root's module.
-func (t tree) sums(version string) ([]string, error) {
-	tmp, err := os.CreateTemp("", "root*.zip")
+// sums returns the lines that go.sum has for the module in a folder.
+func (t tree) sums(dir, version string) ([]string, error) {
+	tmp, err := os.CreateTemp("", "module*.zip")
 	if err != nil {
 		return nil, err
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
-	if err := t.pack(tmp, ".", module.Version{Path: project, Version: version}); err != nil {
+	if err := t.pack(tmp, dir, module.Version{Path: t.path(dir), Version: version}); err != nil {
 		return nil, err
 	}
 	all, err := dirhash.HashZip(tmp.Name(), dirhash.Hash1)
 	if err != nil {
 		return nil, err
 	}
-	mod, err := goModHash(t.file(".", "go.mod"))
+	mod, err := goModHash(t.file(dir, "go.mod"))
 	return []string{
-		fmt.Sprintf("%s %s %s\n", project, version, all),
-		fmt.Sprintf("%s %s/go.mod %s\n", project, version, mod),
+		fmt.Sprintf("%s %s %s\n", t.path(dir), version, all),
+		fmt.Sprintf("%s %s/go.mod %s\n", t.path(dir), version, mod),
 	}, err
 }
 
@@ -173,7 +240,7 @@ func (f file) Path() string                 { return f.path }
 func (f file) Lstat() (fs.FileInfo, error)  { return os.Lstat(f.name) }
 func (f file) Open() (io.ReadCloser, error) { return os.Open(f.name) }
 
-// addSums replaces the lines of a module's go.sum for the root's module.
+// addSums replaces the lines of a module's go.sum for the project's modules.
 func (t tree) addSums(dir string, sums []string) error {
 	name := t.file(dir, "go.sum")
 	b, err := os.ReadFile(name)
@@ -182,7 +249,7 @@ func (t tree) addSums(dir string, sums []string) error {
 	}
 	var kept []string
 	for line := range strings.Lines(string(b)) {
-		if !strings.HasPrefix(line, project+" ") {
+		if !strings.HasPrefix(line, project+" ") && !strings.HasPrefix(line, project+"/") {
 			kept = append(kept, line)
 		}
 	}
