@@ -43,8 +43,10 @@ type Options struct {
 	LookupEnv func(string) (string, bool)
 	// Logger gets reloads, subscriptions that end and LMCaches that change; nil: no log.
 	Logger *zap.Logger
-	// Trace returns the hooks of a route's Router; nil means none.
-	Trace func(route string) router.Trace
+	// Trace returns the hooks of a route's Router; nil means none. TraceRoute is the same for a host that needs more
+	// of the route than its name, and takes the place of Trace.
+	Trace      func(route string) router.Trace
+	TraceRoute func(r *file.Route) router.Trace
 	// Reloaded is called after every reload by [Gateway.ReloadFile] and [Gateway.Watch],
 	// with the file that is in place now, or with the reason why it is not; may be nil.
 	Reloaded func(f *file.File, err error)

@@ -85,7 +85,7 @@ func (b *builder) route(fr *file.Route) error {
 		return err
 	}
 	r.queue = b.queue
-	r.setRouter(b.gateway, was)
+	r.setRouter(b.gateway, fr, was)
 	b.routes[fr.Model] = r
 	b.names.add(r, fr)
 	return nil
@@ -140,7 +140,7 @@ func (r *route) shared(o Options, was *route) *file.Shared {
 }
 
 // setRouter makes the Router of r, or takes that of was.
-func (r *route) setRouter(g *Gateway, was *route) {
+func (r *route) setRouter(g *Gateway, fr *file.Route, was *route) {
 	if was != nil && was.strategy == r.strategy && was.queue == r.queue && file.Same(was.failover, r.failover) {
 		r.router = was.router
 		return
@@ -150,7 +150,10 @@ func (r *route) setRouter(g *Gateway, was *route) {
 	if r.queue != nil {
 		opts.Queue = r.queue
 	}
-	if g.options.Trace != nil {
+	switch {
+	case g.options.TraceRoute != nil:
+		opts.Trace = g.options.TraceRoute(fr)
+	case g.options.Trace != nil:
 		opts.Trace = g.options.Trace(r.name)
 	}
 	r.router = router.New(r.strategy, r.fleet, opts)

@@ -11,6 +11,8 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
+	"github.com/warmroute/router/share"
 )
 
 // state is the page's news.
@@ -43,6 +45,7 @@ type state struct {
 	Waiting   int            `json:"waiting"` // in the line; -1: there is none
 	WaitingKB int64          `json:"waitingKB"`
 	Shed      uint64         `json:"shed"`
+	Shared    *sharedState   `json:"shared"` // nil: nothing is shared
 	Streams   []streamState  `json:"streams"`
 	StreamsOf int            `json:"streamsOf"`
 	Decisions []brief        `json:"decisions"`
@@ -71,6 +74,47 @@ type targetState struct {
 	load     float64   // to sort by
 	id       string    // as it is
 	flow     perTarget // a copy
+}
+
+// sharedState is the view that several gateways share.
+type sharedState struct {
+	Connected bool        `json:"connected"`
+	Load      bool        `json:"load"` // of the others counts
+	LagUS     int64       `json:"lagUs"`
+	LagP99US  int64       `json:"lagP99Us"`
+	Marks     int         `json:"marks"`
+	MemoryKB  int         `json:"memoryKB"`
+	SentKB    uint64      `json:"sentKB"`
+	Lost      uint64      `json:"lost"`
+	Peers     []peerState `json:"peers"`
+	PeersOf   int         `json:"peersOf"`
+}
+
+type peerState struct {
+	Name    string `json:"name"`
+	HeardMS int64  `json:"heardMs"`
+	UpS     int64  `json:"upS"`
+	LagUS   int64  `json:"lagUs"`
+	Marks   int    `json:"marks"`
+	Counted bool   `json:"counted"`
+	Missing bool   `json:"missing"`
+}
+
+func sharedOf(s share.State) *sharedState {
+	v := &sharedState{
+		Connected: s.Bus.Connected, Load: s.LoadShared, LagUS: s.LagP50.Microseconds(), LagP99US: s.LagP99.Microseconds(),
+		Marks: s.Marks, MemoryKB: s.Memory >> 10, SentKB: s.BytesSent >> 10, PeersOf: len(s.Peers),
+	}
+	for _, l := range observe.ShareLosses(s) {
+		v.Lost += l.N
+	}
+	for _, p := range s.Peers[:min(len(s.Peers), maxRows)] {
+		v.Peers = append(v.Peers, peerState{
+			Name: clip(p.Name, 64), HeardMS: p.Heard.Milliseconds(), UpS: int64(p.Up.Seconds()), LagUS: p.Lag.Microseconds(),
+			Marks: p.Marks, Counted: p.Counted, Missing: p.Missing,
+		})
+	}
+	return v
 }
 
 type streamState struct {
@@ -295,6 +339,9 @@ func (r *route) sourcesOf(s *state, w Route) {
 		for _, cause := range []string{admission.TooLong, admission.TooMany, admission.TooLarge} {
 			s.Shed += q.Left[cause]
 		}
+	}
+	if w.Share != nil {
+		s.Shared = sharedOf(w.Share.State())
 	}
 	if w.Streams != nil {
 		all := w.Streams()

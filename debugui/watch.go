@@ -11,6 +11,7 @@ import (
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/observe"
+	"github.com/warmroute/router/share"
 )
 
 // Route has the sources of the page for one route. All but the Name may be nil; the
@@ -35,6 +36,8 @@ type Route struct {
 	Streams func() []Stream
 	// Queue is the line in which requests wait; an *admission.Queue is one.
 	Queue interface{ Stats() admission.Stats }
+	// Share is the view that several gateways share; a *share.Share has one.
+	Share interface{ State() share.State }
 	// Warmed returns the number of prompts recorded for each of ids, as
 	// trie.Trie's method of that name does.
 	Warmed func(ids []string, n []int) []int

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy/roundrobin"
 )
 
@@ -108,9 +111,19 @@ func TestSources(t *testing.T) {
 		CanTry, HasView, HasIndex, HasWarmed bool
 		Streams                              []debugui.Stream
 		Waiting, WaitingKB, Shed             int
+		Shared                               *struct {
+			Connected, Load                    bool
+			LagUS, LagP99US, PeersOf, MemoryKB int
+			Peers                              []struct {
+				Name           string
+				HeardMS, LagUS int
+				Counted        bool
+			}
+		}
 	}
 	get(t, page, "/state", &v)
-	if v.CanTry || v.HasView || v.HasIndex || v.HasWarmed || v.Totals.Finished != 1 || v.Decisions[0].Stage != "untold" {
+	if v.Shared != nil || v.CanTry || v.HasView || v.HasIndex || v.HasWarmed || v.Totals.Finished != 1 ||
+		v.Decisions[0].Stage != "untold" {
 		t.Errorf("%+v", v)
 	}
 	streams := []debugui.Stream{{Target: "a", State: "live", Trusted: true, Messages: 5, Gaps: 1, Replays: 2,
@@ -119,6 +132,7 @@ func TestSources(t *testing.T) {
 		Name: "full", Router: r, View: view, Index: oneIndex{}, Streams: func() []debugui.Stream { return streams },
 		Warmed: func(ids []string, n []int) []int { return append(n[:0], 7, 8)[:len(ids)] },
 		Queue:  aLine{},
+		Share:  aShare{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -135,8 +149,21 @@ func TestSources(t *testing.T) {
 	if d := cmp.Diff(streams, v.Streams); d != "" {
 		t.Error(d)
 	}
+	if s := v.Shared; s == nil || !s.Connected || s.Load || s.LagUS != 2000 || s.LagP99US != 5000 || s.PeersOf != 1 ||
+		s.MemoryKB != 2 || s.Peers[0].Name != "b" || s.Peers[0].HeardMS != 7 || !s.Peers[0].Counted {
+		t.Errorf("%+v", s)
+	}
 	if v.Waiting != 3 || v.WaitingKB != 5 || v.Shed != 6 {
 		t.Errorf("%d wait with %d KB, %d were shed", v.Waiting, v.WaitingKB, v.Shed)
+	}
+}
+
+type aShare struct{}
+
+func (aShare) State() share.State {
+	return share.State{
+		Bus: share.BusState{Connected: true}, LagP50: 2 * time.Millisecond, LagP99: 5 * time.Millisecond, Memory: 2 << 10,
+		Peers: []share.Peer{{Name: "b", Heard: 7 * time.Millisecond, Counted: true}},
 	}
 }
 

@@ -18,7 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/vllmtest"
 )
 
@@ -49,11 +51,17 @@ type never struct{}
 func (never) Run(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
 func options() config.Options {
-	return config.Options{Subscribe: func(config.Subscription) (config.Runner, error) { return never{}, nil }}
+	return config.Options{
+		Subscribe: func(config.Subscription) (config.Runner, error) { return never{}, nil },
+		Share:     func(*file.Share) (router.Peers, *router.Holders, error) { return nil, nil, nil },
+	}
 }
 
 // TestFiles: every file on a page is one that a gateway takes, without a warning.
 func TestFiles(t *testing.T) {
+	for _, name := range []string{"WARMROUTE_SHARE_SECRET", "NATS_USER", "NATS_PASSWORD"} {
+		t.Setenv(name, "sixteen bytes or more")
+	}
 	for _, b := range blocks(t, "toml") {
 		f, err := config.Parse([]byte(b.text), options())
 		if err != nil {
@@ -71,6 +79,9 @@ func TestFiles(t *testing.T) {
 
 func TestGateway(t *testing.T) {
 	bin := gateway(t)
+	for _, name := range []string{"WARMROUTE_SHARE_SECRET", "NATS_USER", "NATS_PASSWORD"} {
+		t.Setenv(name, "sixteen bytes or more")
+	}
 	t.Run("Commands", func(t *testing.T) { testCommands(t, bin) })
 	t.Run("Live", func(t *testing.T) { testLive(t, bin) })
 }

@@ -184,7 +184,7 @@ func TestFlagsAsAFile(t *testing.T) {
 		scrape:          1500 * time.Millisecond, probe: time.Minute,
 		failover: router.Options{Attempts: 5, FailOpen: true, Backoff: -1, MaxBackoff: time.Second, MaxRetryAfter: -1},
 	}
-	o := newService(discard).options()
+	o := must(newService(discard)).options()
 	got, err := config.Parse([]byte(f.file()), o)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, f.file())
@@ -237,6 +237,7 @@ func TestFleetFlags(t *testing.T) {
 		"queue": "true", "queue-requests": "1", "queue-prefill": "1",
 		"queue-max": "1", "queue-max-wait": "1s", "queue-cached-first": "1s",
 		"queue-tenant-header": "x", "queue-priority-header": "x",
+		"share": "nats://a:1", "share-peer": "a:1", "share-secret-env": "X", "share-name": "x",
 	} {
 		if _, err := parseFlags([]string{"-config", "x", "-" + name + "=" + value}, io.Discard); err == nil ||
 			!strings.Contains(err.Error(), "-"+name) {
@@ -246,7 +247,7 @@ func TestFleetFlags(t *testing.T) {
 			t.Errorf("-%s is not marked in the help", name)
 		}
 	}
-	if n := strings.Count(help.String(), "\t* "); n != 23 {
+	if n := strings.Count(help.String(), "\t* "); n != 27 {
 		t.Errorf("%d flags are marked", n)
 	}
 }

@@ -143,7 +143,10 @@ func (d demo) phase(ctx context.Context, out io.Writer, strategy string, w *work
 			return nil, err
 		}
 	}
-	service := newService(slog.New(slog.DiscardHandler))
+	service, err := newService(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
 	if d.live != nil {
 		service.live = &livePage{Page: d.live, name: func(string) string { return strategy }}
 	}

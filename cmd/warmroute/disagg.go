@@ -103,23 +103,6 @@ func renamed(m config.Match, t router.Target, body []byte) []byte {
 	return rename(at, name).apply(body)
 }
 
-// disagg returns the hooks that count what becomes of a route's prompts.
-func (m *metrics) disagg(route string) disagg.Trace {
-	prefill := func(outcome string) { m.add(series{"disagg_prefills_total", route, "outcome", outcome, ""}) }
-	blocks := func(fate string) { m.add(series{"disagg_blocks_lost_total", route, "cause", fate, ""}) }
-	return disagg.Trace{
-		Skipped: func(_ context.Context, _ router.Decision, why disagg.Skip) {
-			m.add(series{"disagg_skipped_total", route, "reason", string(why), ""})
-		},
-		Prefilled: func(context.Context, router.Decision, router.Decision, time.Duration) { prefill("finished") },
-		PrefillFailed: func(context.Context, router.Decision, router.Outcome) {
-			prefill("failed")
-		},
-		Expired:  func(router.Decision) { blocks("expired") },
-		Stranded: func(context.Context, router.Decision) { blocks("stranded") },
-	}
-}
-
 // begin prepares x for a route with roles. It returns the route's Router for such a request.
 func (x *exchange) begin(s *disagg.Splitter, p router.Prompt) (*router.Router, error) {
 	if s == nil {

@@ -33,6 +33,7 @@ type fleetFlags struct {
 	kvTransfer      bool     // -allow-kv-transfer
 	refuse          repeated // -refuse-member
 	queue           queueFlags
+	share           shareFlags
 }
 
 // queueFlags are the flags of the line in which requests wait.
@@ -44,6 +45,13 @@ type queueFlags struct {
 	maxWait          time.Duration
 	cachedFirst      time.Duration
 	tenant, priority string
+}
+
+// shareFlags are the flags of the view that several gateways share.
+type shareFlags struct {
+	bus, peers repeated
+	secretEnv  string
+	name       string
 }
 
 func strategyNames() string {
@@ -66,6 +74,8 @@ func (f *fleetFlags) check() error {
 		return fmt.Errorf("no token source %q; there are header, memo and tokenize", f.tokens)
 	case !f.queue.enabled && f.queue != (queueFlags{maxWaiting: f.queue.maxWaiting, maxWait: f.queue.maxWait}):
 		return errors.New("-queue-requests, -queue-prefill, -queue-cached-first, -queue-tenant-header and -queue-priority-header need -queue")
+	case len(f.share.bus) == 0 && (len(f.share.peers) > 0 || f.share.name != ""):
+		return errors.New("-share-peer and -share-name need -share")
 	case !precise && (len(f.events) > 0 || f.topic != "" || mode != file.TokensFromHeader):
 		return errors.New("-kv-events, -kv-topic and -tokens need -strategy precise_cache_aware")
 	case precise && len(f.events) != len(f.targets):
@@ -94,6 +104,10 @@ func (f *fleetFlags) file() string {
 		line("[queue]\nenabled = true\nrequests = %d\nprefill = %d\nmax_waiting = %d\nmax_wait_secs = %v\ncached_first_secs = %v",
 			q.requests, q.prefill, q.maxWaiting, q.maxWait.Seconds(), q.cachedFirst.Seconds())
 		line("tenant_header = %s\npriority_header = %s", quote(q.tenant), quote(q.priority))
+	}
+	if s := f.share; len(s.bus) > 0 {
+		line("[share]\nbus = [%s]\npeers = [%s]\nsecret_env = %s\nname = %s", s.bus.list(), s.peers.list(),
+			quote(s.secretEnv), quote(s.name))
 	}
 	for i, t := range f.targets {
 		line("[[providers]]\nname = %s\napi_base = %s", quote(t.name()), quote(t.url))

@@ -80,7 +80,7 @@ func serveFile(t *testing.T, c Config, file string) *rig {
 	if c.Log == nil {
 		c.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	c.service = newService(c.Log)
+	c.service = must(newService(c.Log))
 	o := c.service.options()
 	o.Trace = func(string) router.Trace {
 		return router.Trace{Done: func(_ context.Context, d router.Decision, o router.Outcome) {
@@ -248,4 +248,12 @@ func nextData(t *testing.T, r *bufio.Reader) string {
 			return data
 		}
 	}
+}
+
+// must returns v; a test that needs it ends with a panic if there is an error.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -77,6 +77,9 @@ func (l *livePage) watch(s *service) {
 		if q := s.gateway.Queue(); q != nil {
 			w.Queue = q
 		}
+		if n := s.sharing.node; n != nil {
+			w.Share = n
+		}
 		if err := l.Watch(w); err != nil {
 			s.log.Warn("live page", "err", err)
 		}

@@ -155,7 +155,7 @@ func TestLivePage(t *testing.T) {
 
 // TestLivePageOff holds that a gateway without -debug has no page.
 func TestLivePageOff(t *testing.T) {
-	if s := newService(discard); s.live != nil || s.options().Trace != nil {
+	if s := must(newService(discard)); s.live != nil || s.options().Trace != nil {
 		t.Error("a page that nobody asked for")
 	}
 	g := newRig(t, rigConfig{}, "http://127.0.0.1:1")

@@ -137,6 +137,17 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.DurationVar(&f.probe, own("probe"), 0,
 		"* how often to ask each target's /health (0: never; the outcomes of requests always count)")
 
+	sh := &f.share
+	fs.Var(&sh.bus, own("share"),
+		"* `URL` of the bus on which several gateways share their view: nats://host:port, redis://host:port, or "+
+			"embedded://host:port for a NATS server in each gateway; give one for each server. A [share] in a -config has "+
+			"more settings")
+	fs.Var(&sh.peers, own("share-peer"),
+		"* `host:port` of the embedded servers of all gateways; a name may have several addresses; may be repeated")
+	fs.StringVar(&sh.secretEnv, own("share-secret-env"), "WARMROUTE_SHARE_SECRET",
+		"* environment `VARIABLE` with the secret that all gateways of the fleet have, 16 bytes or more")
+	fs.StringVar(&sh.name, own("share-name"), "", "* `name` of this gateway for the others (empty: the host's)")
+
 	q := &f.queue
 	fs.BoolVar(&q.enabled, own("queue"), false,
 		"* let requests wait in a line while no target has a place for them, instead of in the engines; a [queue] in a "+
@@ -221,7 +232,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return runDemo(ctx, stdout, c.live)
 	}
 	c.serve.log = slog.New(slog.NewTextHandler(stderr, nil))
-	s := newService(c.serve.log)
+	s, err := newService(c.serve.log)
+	if err != nil {
+		return err
+	}
 	if c.live != "" && !c.check {
 		p, err := debugui.New(debugui.Config{Title: "Gateway " + c.listen, ShowPrompts: c.prompts})
 		if err != nil {

@@ -110,7 +110,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 	}.WithDefaults()
 	decoder, err := contentcoding.New(contentcoding.Config{MaxBytes: bounds.MaxBody})
 	if err != nil {
-		return nil, fmt.Errorf("%w", err)
+		return nil, err
 	}
 	bounds.Decode = decoder.DecodeTo
 	cfg.MaxBody, cfg.BodyTimeout = bounds.MaxBody, bounds.Timeout
@@ -134,8 +134,9 @@ func NewHandler(cfg Config) (*Handler, error) {
 		h.clients = reqbody.NewShares(max(int64(cfg.ClientShare*float64(cfg.MaxRequests)), 1))
 	}
 	if h.bodies, err = reqbody.New(bounds); err != nil {
-		return nil, fmt.Errorf("%w", err)
+		return nil, err
 	}
+	cfg.service.metrics.handler(h)
 	return h, nil
 }
 

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/reqbody"
-	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
@@ -30,15 +30,15 @@ type service struct {
 	streams streams
 	wrong   mismatches
 	live    *livePage // nil: there is none
-	metrics metrics
-	waits   waits
-	panics  atomic.Int64 // routes in which failures exclude nobody
+	metrics *metrics
+	sharing sharing
 
 	transport http.RoundTripper // the Handler's
 
 	refuse atomic.Pointer[reqbody.Refused] // members of requests
 
-	mu     sync.Mutex // one update at a time
+	mu     sync.Mutex // one update at a time; guards shown
+	shown  *file.File // the one with the routes in the metrics
 	routes atomic.Pointer[map[string]*routeState]
 }
 
@@ -53,11 +53,16 @@ type routeState struct {
 }
 
 // newService returns a service that has to be given a file.
-func newService(log *slog.Logger) *service {
+func newService(log *slog.Logger) (*service, error) {
 	s := &service{log: log, began: time.Now()}
+	var err error
+	if s.metrics, err = newMetrics(); err != nil {
+		return nil, err
+	}
+	s.streams.metrics = s.metrics
 	s.streams.log = log
 	s.streams.forget = s.forget
-	return s
+	return s, nil
 }
 
 // options returns the options with which files are read and gateways built.
@@ -76,15 +81,11 @@ func (s *service) options() config.Options {
 		Strategies: map[string]file.Strategy{precisecacheaware.Name: precise},
 		Subscribe:  s.streams.subscribe,
 		Class:      classOf,
-		QueueTrace: s.waits.trace(),
-		View: loadview.Trace{PanicChanged: func(_ *loadview.View, on bool) {
-			if on {
-				s.panics.Add(1)
-			} else {
-				s.panics.Add(-1)
-			}
-		}},
-		Logger: zapTo(s.log),
+		QueueTrace: s.metrics.Queue("", admission.Trace{}),
+		Share:      s.share,
+		View:       s.metrics.fleet(),
+		LMCache:    s.metrics.lmcache(),
+		Logger:     zapTo(s.log),
 		Reloaded: func(_ *file.File, err error) {
 			if err == nil {
 				s.update()
@@ -96,11 +97,11 @@ func (s *service) options() config.Options {
 // build makes the gateway of a file that options has read.
 func (s *service) build(f *file.File, o config.Options) error {
 	next := o.Trace
-	o.Trace = func(route string) router.Trace {
+	o.TraceRoute = func(r *file.Route) router.Trace {
 		if next == nil {
-			return s.metrics.trace(route, router.Trace{})
+			return s.metrics.route(r, router.Trace{})
 		}
-		return s.metrics.trace(route, next(route))
+		return s.metrics.route(r, next(r.Model))
 	}
 	g, err := config.Build(f, o)
 	if err != nil {
@@ -162,6 +163,8 @@ func (s *service) update() error {
 		fresh[r.Model] = st
 	}
 	s.routes.Store(&fresh)
+	s.metrics.watch(s, f, s.shown)
+	s.shown = f
 	s.live.watch(s)
 	if old != nil {
 		for name, st := range *old {
@@ -263,6 +266,7 @@ func (s *service) forget(id string) {
 func (s *service) run(ctx context.Context, path string, every time.Duration, again <-chan os.Signal) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.gateway.Run(ctx) }) // ctx is all that ends it
+	wg.Go(func() { s.sharing.run(ctx, s.log) })
 	if path != "" && every > 0 {
 		wg.Go(func() { _ = s.gateway.Watch(ctx, path, every) })
 	}
@@ -277,6 +281,7 @@ func (s *service) run(ctx context.Context, path string, every time.Duration, aga
 }
 
 func (s *service) close() {
+	s.sharing.end()
 	for _, st := range *s.routes.Load() {
 		if st.tokens != nil {
 			st.tokens.close()

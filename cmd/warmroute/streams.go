@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/contrib/prometheus/kvevents"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/kvindex/zmqsub"
 )
@@ -15,8 +16,9 @@ import (
 // streams are the engines' KV events that are followed. The zero value, with its
 // fields set, is ready.
 type streams struct {
-	log  *slog.Logger
-	live *livePage // gets the events too; nil: there is none
+	log     *slog.Logger
+	live    *livePage // gets the events too; nil: there is none
+	metrics *metrics
 	// forget is called when a target's cache is gone.
 	forget func(id string)
 
@@ -28,7 +30,7 @@ type streams struct {
 
 // stream is one of them: a subscriber and its targets.
 type stream struct {
-	*zmqsub.Subscriber
+	*kvevents.Subscriber
 	id      string // of the stream
 	targets []string
 	streams *streams
@@ -42,7 +44,7 @@ func (s *streams) subscribe(c config.Subscription) (config.Runner, error) {
 	}
 	f := &feed{Index: c.Index, stream: st, replay: c.Replay != "", gapped: make(map[string]bool)}
 	var err error
-	st.Subscriber, err = zmqsub.New(zmqsub.Config{
+	st.Subscriber, err = kvevents.New(s.metrics.Collector, fleetName, zmqsub.Config{
 		Endpoint:   c.Endpoint,
 		Targets:    []zmqsub.Target{{ID: c.ID, Ranks: c.Ranks, Topic: c.Topic, Replay: c.Replay}},
 		Index:      f,

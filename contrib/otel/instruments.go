@@ -19,6 +19,8 @@ type instruments struct {
 	lag, queueWait                                                  metric.Float64Histogram
 	queueLeft, queueModels                                          metric.Int64Counter
 	queueWaiting, queueBytes, limit                                 metric.Int64ObservableGauge
+	shareConnected, shareLoad, sharePeers, shareLag, shareMarks     metric.Int64ObservableGauge
+	shareFrames, shareBytes, shareLosses                            metric.Int64ObservableCounter
 	targetsByState, scrapeFailing, inFlight, queued, prefill        metric.Int64ObservableGauge
 	streamsByState                                                  metric.Int64ObservableGauge
 	indexTargets, indexTrusted, indexBlocks, trieBytes, triePrompts metric.Int64ObservableGauge
@@ -151,6 +153,17 @@ func (i *instruments) make(m metric.Meter) error {
 		.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60)
 	i.queueWaiting = k.gauge("warmroute.queue.waiting", "{request}", "Requests that wait for a place at a target.")
 	i.queueBytes = k.gauge("warmroute.queue.prompts", "By", "Bytes of the prompts that wait.")
+
+	i.shareConnected = k.gauge("warmroute.share.connected", "1", "1 if the bus is connected.")
+	i.shareLoad = k.gauge("warmroute.share.load_shared", "1", "1 if the load of other gateways counts.")
+	i.sharePeers = k.gauge("warmroute.share.peers", "{gateway}", "Other gateways that are heard.")
+	i.shareLag = k.gauge("warmroute.share.lag", "us",
+		"Time that this gateway's own frames take to come back, of the last 256.")
+	i.shareMarks = k.gauge("warmroute.share.marks", "{mark}", "Fingerprints of text that are remembered.")
+	i.shareFrames = k.total("warmroute.share.frames", "{frame}",
+		"Frames on the bus, by direction; the gateway's own come back.")
+	i.shareBytes = k.total("warmroute.share.io", "By", "Bytes of frames on the bus, by direction.")
+	i.shareLosses = k.total("warmroute.share.losses", "{loss}", "Frames and events that were lost, by the cause.")
 	return errors.Join(k.errs...)
 }
 
@@ -161,5 +174,6 @@ func (i *instruments) observed() []metric.Observable {
 		i.indexTrusted, i.indexBlocks,
 		i.indexStored, i.indexRemoved, i.indexEvicted, i.trieBytes, i.triePrompts, i.trieEvicted,
 		i.queueWaiting, i.queueBytes, i.limit,
+		i.shareConnected, i.shareLoad, i.sharePeers, i.shareLag, i.shareMarks, i.shareFrames, i.shareBytes, i.shareLosses,
 	}
 }

@@ -90,7 +90,7 @@ func (c Config) WithDefaults() Config {
 // Telemetry is safe for concurrent use and starts no goroutine. Make one with New.
 type Telemetry struct {
 	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
-	queueNames, modelNames                                     *observe.Names
+	queueNames, modelNames, shareNames                         *observe.Names
 	targets                                                    *observe.Targets
 	instruments
 	registration metric.Registration
@@ -100,6 +100,7 @@ type Telemetry struct {
 	indexes map[string]*kvindex.Index
 	tries   map[string]func() trie.Stats
 	queues  map[string]*admission.Queue
+	shares  map[string]shared
 	streams map[*Stream]struct{}
 }
 
@@ -119,6 +120,7 @@ func New(cfg Config) (*Telemetry, error) {
 		fleets:     observe.NewNames(cfg.MaxRoutes),
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
 		queueNames: observe.NewNames(cfg.MaxRoutes), modelNames: observe.NewNames(cfg.MaxRoutes),
+		shareNames: observe.NewNames(cfg.MaxRoutes), shares: make(map[string]shared),
 		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), queues: make(map[string]*admission.Queue),

@@ -63,6 +63,9 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 		s.add(t.queueWaiting, st.Waiting, a)
 		s.add(t.queueBytes, int(st.Bytes), a)
 	}
+	for name, sh := range t.shares {
+		t.observeShare(s, t.shareNames.Get(name), sh)
+	}
 	t.mu.Unlock()
 	for i, values := range s {
 		for _, v := range values {

@@ -78,7 +78,7 @@ func (c Config) WithDefaults() Config {
 // no goroutine. Make one with New.
 type Collector struct {
 	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
-	queueNames, modelNames                                     *observe.Names
+	queueNames, modelNames, shareNames                         *observe.Names
 	targets                                                    *observe.Targets
 	routerMetrics
 	fleetMetrics
@@ -93,6 +93,7 @@ type Collector struct {
 	precise map[string]func() precisecacheaware.Stats
 	caches  map[string]*lmcache.Poller
 	queues  map[string]*admission.Queue
+	shares  map[string]shared
 	streams map[*Stream]struct{}
 }
 
@@ -112,6 +113,7 @@ func New(cfg Config) (*Collector, error) {
 		fleets:     observe.NewNames(cfg.MaxRoutes),
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
 		queueNames: observe.NewNames(cfg.MaxRoutes), modelNames: observe.NewNames(cfg.MaxRoutes),
+		shareNames: observe.NewNames(cfg.MaxRoutes), shares: make(map[string]shared),
 		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), precise: make(map[string]func() precisecacheaware.Stats),

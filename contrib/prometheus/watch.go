@@ -145,6 +145,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		p.add(queueWaiting, float64(s.Waiting), n)
 		p.add(queueBytes, float64(s.Bytes), n)
 	}
+	for name, s := range c.shares {
+		collectShare(p, c.shareNames.Get(name), s)
+	}
 	for name, l := range c.caches {
 		c.collectLMCache(p, c.fleets.Get(name), l)
 	}

@@ -51,6 +51,7 @@ function render(s) {
   draw.drawSizes(s);
   draw.drawDecisions(s, why);
   draw.drawEvents(s);
+  draw.drawShared(s);
   draw.drawStreams(s);
   if (typed !== $("try-model").value) typed = null; // somebody's own
   if (typed !== null && document.activeElement !== $("try-model")) $("try-model").value = typed = s.model;

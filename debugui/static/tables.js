@@ -207,3 +207,21 @@ export function drawStreams(s) {
     ...[["n", t.messages], ["n", t.gaps], ["n mid", t.replays], ["n wide", t.malformed], ["n wide", t.overflows]].map(([c, n]) => ["td", c, n, () => num(n)]),
   ]));
 }
+
+export function drawShared(s) {
+  const v = s.shared;
+  $("shared-s").hidden = !v;
+  if (!v) return;
+  const peers = v.peers || [];
+  const state = !v.connected ? "the bus is not connected" : v.load ? "their load counts" : "their load does not count";
+  text($("shared-n"), `${num(v.peersOf)} heard; ${state}; lag ${duration(v.lagUs / 1000)}, p99 ${duration(v.lagP99Us / 1000)}; ${num(v.marks)} fingerprints in ${num(v.memoryKB)} KiB; ${num(v.sentKB)} KiB sent; ${num(v.lost)} lost`);
+  const body = head($("shared"), [["Gateway"], ["Load"], ["Heard", "n"], ["Lag", "n"], ["Up", "n mid"], ["Fingerprints", "n wide"]]);
+  keyed(body, peers.map((p, i) => ({ ...p, key: i + p.name })), (p) => p.key, () => el("tr"), (row, p) => cells(row, [
+    ["th", "", p.name, () => name(p.name)],
+    ["td", "", `${p.counted} ${p.missing}`, () => badge(p.missing ? "frames are missing" : p.counted ? "counts" : "does not count", p.missing ? "warn" : p.counted ? "good" : "calm")],
+    ["td", "n", p.heardMs, () => duration(p.heardMs) + " ago"],
+    ["td", "n", p.lagUs, () => duration(p.lagUs / 1000)],
+    ["td", "n mid", p.upS, () => duration(p.upS * 1000)],
+    ["td", "n wide", p.marks, () => num(p.marks)],
+  ]));
+}

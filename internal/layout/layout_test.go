@@ -82,7 +82,7 @@ var rules = []rule{
 	{"internal/sharing", []string{"internal/idmemo", "internal/peering"}},
 	{"httpproxy", []string{"prompt", "internal/configerr"}},
 	{"disagg", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/reqbody"}},
-	{"debugui", []string{"admission", "kvindex", "loadview", "observe", "prompt"}},
+	{"debugui", []string{"admission", "kvindex", "loadview", "observe", "prompt", "share"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex", "internal/ports", "internal/zmtp"}},
@@ -102,7 +102,7 @@ var rules = []rule{
 		"internal/peering", "internal/scopekey", "internal/sharers", "trie"}},
 	{"internal/evictions", []string{"trie"}},
 	{"internal/kvtest", []string{"kvindex"}},
-	{"observe", nil},
+	{"observe", []string{"share"}},
 	{"observe/streams", []string{"kvindex/zmqsub"}},
 	{"internal/tokencache", []string{"internal/configerr", "internal/textcache", "kvindex", "trie"}},
 	{"internal/*", nil},
