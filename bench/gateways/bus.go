@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/warmroute/router/bench/loadgen"
@@ -17,20 +18,21 @@ import (
 	"github.com/warmroute/router/share"
 )
 
-// The kinds of bus: a NATS server in each process, one apart, Redis or Valkey.
+// The kinds of bus: a NATS server in each process, one apart, three apart as a cluster, Redis or Valkey.
 const (
-	embedded  = "embedded"
-	natsApart = "nats"
-	redisBus  = "redis"
+	embedded    = "embedded"
+	natsApart   = "nats"
+	natsCluster = "nats3"
+	redisBus    = "redis"
 )
 
-var busKinds = []string{embedded, natsApart, redisBus}
+var busKinds = []string{embedded, natsApart, natsCluster, redisBus}
 
 // busSpec is one process's way to the bus.
 type busSpec struct {
-	Kind    string // "": none
-	Addr    string // of the server apart
-	Cluster string // embedded: this process's
+	Kind    string   // "": none
+	Addrs   []string // of the servers apart
+	Cluster string   // embedded: this process's
 	Peers   []string
 }
 
@@ -50,14 +52,14 @@ func (s *busSpec) open() (bus share.Bus, closeAll func(), err error) {
 			return nil, nil, err
 		}
 		return b, func() { b.Close(); server.Close() }, nil
-	case natsApart:
-		b, err := nats.New(nats.Config{URL: "nats://" + s.Addr})
+	case natsApart, natsCluster:
+		b, err := nats.New(nats.Config{URL: "nats://" + strings.Join(s.Addrs, ",nats://")})
 		if err != nil {
 			return nil, nil, err
 		}
 		return b, b.Close, nil
 	case redisBus:
-		b, err := redis.New(redis.Config{Addrs: []string{s.Addr}})
+		b, err := redis.New(redis.Config{Addrs: s.Addrs})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -66,47 +68,54 @@ func (s *busSpec) open() (bus share.Bus, closeAll func(), err error) {
 	return nil, nil, fmt.Errorf("no such bus: %q", s.Kind)
 }
 
-// aBus is a bus between processes: its server, if it is one apart, and the way of each process to it.
+// aBus is a bus between processes: its servers, if they are apart, and the way of each process to it.
 type aBus struct {
-	kind   string
-	server *busServer // nil: there is none
-	specs  []busSpec
+	kind    string
+	servers []*busServer
+	specs   []busSpec
 }
 
-// newBus starts the server of a kind of bus for n processes. "none" is no bus.
+// newBus starts the servers of a kind of bus for n processes. "none" is no bus.
 func (o *options) newBus(ctx context.Context, kind string, n int) (*aBus, error) {
 	b := &aBus{kind: kind, specs: make([]busSpec, n)}
-	switch kind {
-	case "none":
+	if kind == "none" {
 		return b, nil
-	case embedded:
-		var addrs []string
-		for range n {
-			a, err := ports.Free()
-			if err != nil {
-				return nil, err
-			}
-			addrs = append(addrs, a)
-		}
+	}
+	if kind == embedded {
+		addrs, err := free(n)
 		for i := range b.specs {
 			b.specs[i] = busSpec{Kind: kind, Cluster: addrs[i], Peers: addrs}
 		}
-		return b, nil
+		return b, err
 	}
-	server, err := o.startServer(ctx, kind)
-	if err != nil {
+	if err := o.startServers(ctx, b); err != nil {
+		b.close()
 		return nil, err
 	}
-	b.server = server
 	for i := range b.specs {
-		b.specs[i] = busSpec{Kind: kind, Addr: server.addr}
+		b.specs[i].Kind = kind
+		for k := range b.servers { // each begins with another one
+			b.specs[i].Addrs = append(b.specs[i].Addrs, b.servers[(i+k)%len(b.servers)].addr)
+		}
 	}
 	return b, nil
 }
 
+// free returns n addresses that nobody listens on.
+func free(n int) ([]string, error) {
+	all := make([]string, n)
+	for i := range all {
+		var err error
+		if all[i], err = ports.Free(); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
 func (b *aBus) close() {
-	if b.server != nil {
-		b.server.kill()
+	for _, s := range b.servers {
+		s.kill()
 	}
 }
 
@@ -121,8 +130,8 @@ type busServer struct {
 
 // programs are those that were built.
 type programs struct {
-	dir  string
-	nats string
+	dir           string
+	nats, gateway string
 }
 
 func (p *programs) folder() (string, error) {
@@ -142,31 +151,48 @@ func (p *programs) remove() {
 	}
 }
 
-func (o *options) startServer(ctx context.Context, kind string) (*busServer, error) {
-	addr, err := ports.Free()
-	if err != nil {
-		return nil, err
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	s := &busServer{addr: addr}
-	switch kind {
-	case natsApart:
-		if s.program, err = o.natsServer(ctx); err != nil {
-			return nil, err
+func (o *options) startServers(ctx context.Context, b *aBus) error {
+	n, program := 1, o.redis
+	if b.kind != redisBus {
+		var err error
+		if program, err = o.natsServer(ctx); err != nil {
+			return err
 		}
-		s.args = []string{"-a", host, "-p", port}
-	case redisBus:
-		dir, err := o.started.folder()
+	}
+	if b.kind == natsCluster {
+		n = 3
+	}
+	addrs, err := free(n)
+	if err != nil {
+		return err
+	}
+	routes, err := free(n)
+	if err != nil {
+		return err
+	}
+	for i, addr := range addrs {
+		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		s.program = o.redis
-		s.args = []string{"--bind", host, "--port", port, "--save", "", "--dir", dir}
+		s := &busServer{addr: addr, program: program, args: []string{"-a", host, "-p", port}}
+		switch b.kind {
+		case redisBus:
+			dir, err := o.started.folder()
+			if err != nil {
+				return err
+			}
+			s.args = []string{"--bind", host, "--port", port, "--save", "", "--dir", dir}
+		case natsCluster:
+			s.args = append(s.args, "-cluster_name", "bench", "-cluster", "nats://"+routes[i],
+				"-routes", "nats://"+strings.Join(routes, ",nats://"))
+		}
+		if err := s.start(ctx); err != nil {
+			return err
+		}
+		b.servers = append(b.servers, s)
 	}
-	return s, s.start(ctx)
+	return nil
 }
 
 // natsServer returns the program, and builds it if none was named.
@@ -213,10 +239,14 @@ func (s *busServer) kill() {
 	_ = s.cmd.Wait()
 }
 
-// cpu returns the processor time so far, 0 without a server.
-func (b *aBus) cpu() (time.Duration, error) {
-	if b.server == nil {
-		return 0, nil
+// cpu returns the processor time of the servers so far.
+func (b *aBus) cpu() (sum time.Duration, err error) {
+	for _, s := range b.servers {
+		d, err := loadgen.CPU(s.cmd.Process.Pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += d
 	}
-	return loadgen.CPU(b.server.cmd.Process.Pid)
+	return sum, nil
 }
