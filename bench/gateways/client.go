@@ -27,7 +27,7 @@ type served struct {
 }
 
 // clients hold conversations with a fleet of gateways, as chats do: a turn's request has all turns before it, with the
-// replies as they came. Each request goes to a gateway drawn anew, and to another one if that fails.
+// replies as they came. Each request goes to a gateway drawn again, and to another one if that fails.
 type clients struct {
 	urls   []string
 	w      *workload.Workload
@@ -92,7 +92,8 @@ func (c *clients) talk(ctx context.Context, i int) {
 	conv := c.w.Conversations[i%len(c.w.Conversations)]
 	messages := []workload.Message{conv.Messages[0]}
 	// Each is another one, though there are no more texts.
-	messages = append(messages, workload.Message{Role: "user", Content: fmt.Sprintf("%d. %s", i, conv.Messages[1].Content)})
+	opening := fmt.Sprintf("%d. %s", i, conv.Messages[1].Content)
+	messages = append(messages, workload.Message{Role: "user", Content: opening})
 	for turn := range conv.Turns() {
 		if turn > 0 {
 			messages = append(messages, conv.Messages[1+2*turn])

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 )
 
@@ -22,8 +21,8 @@ var faults = []fault{
 		func(f *fleet) error { f.gateways[0].kill(); return nil },
 		func(ctx context.Context, f *fleet) error { return f.gateways[0].start(ctx) }, nil},
 	{"a gateway stands still (SIGSTOP)",
-		func(f *fleet) error { return f.gateways[0].cmd.Process.Signal(syscall.SIGSTOP) },
-		func(_ context.Context, f *fleet) error { return f.gateways[0].cmd.Process.Signal(syscall.SIGCONT) }, nil},
+		func(f *fleet) error { return pause(f.gateways[0].cmd.Process, true) },
+		func(_ context.Context, f *fleet) error { return pause(f.gateways[0].cmd.Process, false) }, nil},
 	{"half of the gateways are cut off",
 		func(f *fleet) error { f.part(len(f.gateways)/2, true, false); return nil },
 		func(_ context.Context, f *fleet) error { f.part(0, false, false); return nil }, nil},

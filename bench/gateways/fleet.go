@@ -409,7 +409,8 @@ func (c *clients) sample(n int) [][]workload.Message {
 // fleetTable measures gateways in front of engines: one, several that share nothing, several on each bus.
 func fleetTable(ctx context.Context, o *options) error {
 	fmt.Fprintf(o.out, "\n%.0f requests a second in conversations of 1 to %d turns, %d system prompts of %d KiB, replies of "+
-		"%d tokens, %d engines at %g of their time:\n\n", o.rate, maxTurns, o.systems, o.prefix>>10, o.tokens, replicas, o.scale)
+		"%d tokens, %d engines at %g of their time:\n\n", o.rate, maxTurns, o.systems,
+		o.prefix>>10, o.tokens, replicas, o.scale)
 	fmt.Fprintln(o.out, "| gateways | bus | requests | lost | cached | TTFT mean ms | p99 ms | lag p50 ms | p99 ms | "+
 		"views alike | frames, bytes a request | frames lost | CPU us a request: gateways | server | load |")
 	fmt.Fprintln(o.out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")

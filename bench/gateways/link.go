@@ -95,7 +95,7 @@ func (l *link) pump(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// set cuts the wire, or has it stand still: nothing arrives, and nobody is told.
+// set cuts the wire, or has it stand still: nothing arrives, and no connection ends.
 func (l *link) set(cut, standing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -348,6 +348,6 @@ func (n *node) texts() func() string {
 	count := 0
 	return func() string {
 		count++
-		return all[n.random.IntN(len(all))] + fmt.Sprintf("%016x", n.job.Index<<32|count) + tail[16:]
+		return all[n.random.IntN(len(all))] + fmt.Sprintf("%016x", uint64(n.job.Index)<<32|uint64(count)) + tail[16:]
 	}
 }

@@ -130,7 +130,7 @@ func (g *gateway) stop() {
 	}
 }
 
-// view is what a gateway's metrics say of what it shares.
+// view is the part of a gateway's metrics about sharing.
 type view struct {
 	connected, joined, load bool
 	counted                 int // gateways
@@ -205,7 +205,7 @@ func readView(r io.Reader) (*view, error) {
 		return nil, err
 	}
 	if !found {
-		return nil, errors.New("the gateway's metrics say nothing of what it shares")
+		return nil, errors.New("the gateway's metrics have nothing about sharing")
 	}
 	return v, nil
 }

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestFleet: two gateways that share, of which one is killed, starts again, and is cut off from the other for a while.
+// No request is lost, and the views come together again.
+func TestFleet(t *testing.T) {
+	o := &options{rate: 60, scale: 0.02, think: 50 * time.Millisecond, tokens: 4, systems: 4, prefix: 4096, unique: 1024,
+		seed: 1, out: t.Output()}
+	t.Cleanup(o.started.remove)
+	ctx := t.Context()
+	f, err := o.newFleet(ctx, embedded, 2, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	c := newClients(f.urls(), o)
+	defer c.http.CloseIdleConnections()
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.run(running)
+	}()
+	defer func() { stop(); <-ended }()
+	// some waits until so many conversations more have ended.
+	some := func(n int) {
+		t.Helper()
+		until(t, "conversations end", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.last) >= n || len(c.done) > 0 && c.done[len(c.done)-1].err != nil
+		})
+	}
+	some(3)
+	f.gateways[0].kill()
+	some(6)
+	if err := f.gateways[0].start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.together(ctx, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	f.part(1, true, false)
+	until(t, "they do not count each other", func() bool {
+		v, err := f.gateways[0].view(ctx)
+		return err == nil && v.counted == 0
+	})
+	some(12)
+	f.part(0, false, false)
+	if _, err := f.together(ctx, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	<-ended
+	if s := c.between(0, time.Hour); s.lost > 0 || s.requests == 0 {
+		t.Errorf("%d of %d requests were lost: %v", s.lost, s.requests, s.err)
+	}
+	until(t, "the views are alike", func() bool {
+		same, worst, err := f.alike(ctx, c.sample(12))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same < 1 {
+			t.Logf("%.3f of the beliefs are alike, and two differ by %d bytes", same, worst)
+		}
+		return same == 1
+	})
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what + ": it has not come about")
+		}
+	}
+}
+
+func TestReadView(t *testing.T) {
+	v, err := readView(strings.NewReader(`# HELP warmroute_share_connected 1 if the bus is connected.
+warmroute_share_connected{share="a b"} 1
+warmroute_share_joined{share=""} 1
+warmroute_share_load_shared 0
+warmroute_share_peers_counted 7
+warmroute_share_lag_seconds{percentile="50",share=""} 0.0005
+warmroute_share_lag_seconds{percentile="99",share=""} 0.002
+warmroute_share_marks 12
+warmroute_share_frames_total{direction="received",share=""} 9
+warmroute_share_frames_total{direction="sent",share=""} 3
+warmroute_share_bytes_total{direction="sent",share=""} 1e+06
+warmroute_share_losses_total{cause="bus",share=""} 2
+other_total 5
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &view{connected: true, joined: true, counted: 7, p50: 500 * time.Microsecond, p99: 2 * time.Millisecond,
+		marks: 12, sent: 3, bytes: 1e6, losses: map[string]float64{"bus": 2}}
+	if d := cmp.Diff(want, v, cmp.AllowUnexported(view{})); d != "" {
+		t.Error(d)
+	}
+	if _, err := readView(strings.NewReader("other_total 5\n")); err == nil {
+		t.Error("a gateway that does not share is taken for one that does")
+	}
+}
+
+// TestLink: a wire carries both ways, stands still and goes on, and is cut and mended.
+func TestLink(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() { // it answers what it hears
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	l, err := newLink(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	echo := func(c net.Conn) error {
+		if _, err := c.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(c, make([]byte, 1))
+		return err
+	}
+	c := dial()
+	defer c.Close()
+	if err := echo(c); err != nil {
+		t.Fatal(err)
+	}
+	l.set(false, true)
+	answered := make(chan error, 1)
+	go func() { answered <- echo(c) }()
+	select {
+	case err := <-answered:
+		t.Fatalf("it answers over a wire that stands still: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	l.set(false, false)
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	l.set(true, false)
+	if err := echo(c); err == nil {
+		t.Error("it answers over a wire that is cut")
+	}
+	b := dial()
+	defer b.Close()
+	if err := echo(b); err == nil {
+		t.Error("a new connection passes a wire that is cut")
+	}
+	l.set(false, false)
+	d := dial()
+	defer d.Close()
+	if err := echo(d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBetween(t *testing.T) {
+	c := &clients{done: []served{
+		{at: 1, first: 10 * time.Millisecond, prompt: 100, cached: 50},
+		{at: 2, first: 30 * time.Millisecond, prompt: 300, cached: 100, again: 2},
+		{at: 3, err: io.EOF, again: 4},
+		{at: 4, first: time.Hour, prompt: 1},
+	}}
+	got := c.between(1, 4)
+	want := summary{requests: 3, again: 6, lost: 1, mean: 20 * time.Millisecond, p99: 30 * time.Millisecond, cached: 0.375,
+		err: io.EOF}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
