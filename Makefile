@@ -18,7 +18,7 @@ OLDER     = go1.25.14
 JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
-  bench peers live clients share soak tools deps licenses release
+  bench peers live clients share metrics soak tools deps licenses release
 
 demo:
 	CGO_ENABLED=0 $(GO) -C cmd/warmroute run . -demo
@@ -157,6 +157,15 @@ share:
 	$(GO) -C contrib/redis vet -tags real .
 	NATS_SERVERS=$(BIN)/nats-server$(addprefix :,$(NATS_OLD)) $(GO) -C contrib/nats test -tags real -count=1 -run Real .
 	REDIS_SERVER=$(REDIS_SERVER) REDIS_CLI=$(REDIS_CLI) $(GO) -C contrib/redis test -tags real -count=1 -run Real .
+
+# The pages, the alert rules and the dashboard by the tools of others: promtool and a Prometheus that scrapes, evaluates
+# and answers, and Grafana's schema as its foundation SDK has it. Debian's package prometheus has the first two.
+metrics:
+	@command -v promtool >/dev/null && command -v prometheus >/dev/null || { \
+	  echo "make metrics needs prometheus and promtool (Debian: apt-get install prometheus)" >&2; exit 1; }
+	$(GO) -C tools run ./dashboard ../contrib/prometheus/dashboard.json
+	$(GO) -C contrib/prometheus vet -tags promtool .
+	$(GO) -C contrib/prometheus test -tags promtool -count=1 -v -run 'Promtool|RealPrometheus' .
 
 # Two real engines on this machine's processor: what the gateway predicts of their
 # caches, also with speculation, and each strategy's time to first token; see bench/live. Not part of test: it says first what it needs.

@@ -22,10 +22,12 @@ type Lease struct {
 	prepared any        // of a Preparer, until it picks
 	held     [][]string // targets with the state of Prompt.Must, until one is picked
 	sent     bool       // Sent was recorded
+	counted  time.Time  // when the target was counted; zero if nobody asks (Trace.Timed)
 
 	mu      sync.Mutex // serialises Record for this decision
 	unwatch func() bool
-	first   bool // the first token was seen
+	first   bool      // the first token was seen
+	token   time.Time // when FirstToken was called; zero if nobody asks, or it was not
 	settled bool
 	outcome Outcome // once settled
 	expired bool    // settled by the end of ctx, because the attempt timed out
@@ -41,6 +43,7 @@ type attempt struct {
 	inDo     bool          // Do settles it
 	assigned bool          // Assign chose the target
 	since    time.Time     // when the request entered the Queue first; zero: it did not
+	began    time.Time     // when the request's first attempt was asked for; zero if nobody asks (Trace.Timed)
 }
 
 // zero reports whether l is nil or was not returned by a Router. Its methods do
@@ -55,8 +58,11 @@ func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
 	}
 	trace := &l.router.opts.Trace
 	var start time.Time
-	if trace.Routed != nil {
+	if trace.Routed != nil || trace.Timed != nil {
 		start = time.Now()
+	}
+	if trace.Timed != nil && l.attempt.began.IsZero() {
+		l.attempt.began = start
 	}
 	d, flight, waited, err := l.chooseOrWait(pick)
 	if err != nil {
@@ -69,9 +75,13 @@ func (l *Lease) open(pick func([]Target) (Decision, error)) (*Lease, error) {
 		return nil, err
 	}
 	l.decision, l.flight = d, flight
+	if trace.Routed != nil || trace.Timed != nil {
+		l.counted = time.Now()
+	}
 	if trace.Routed != nil {
 		l.guard(func() {
-			trace.Routed(l.ctx, RouteInfo{Decision: d, Attempt: l.attempt.n, Took: time.Since(start) - waited, Waited: waited})
+			took := l.counted.Sub(start) - waited
+			trace.Routed(l.ctx, RouteInfo{Decision: d, Attempt: l.attempt.n, Took: took, Waited: waited})
 		})
 	}
 	l.watch()
@@ -161,6 +171,7 @@ func (l *Lease) FirstToken() {
 	if f := l.router.opts.Trace.FirstToken; f != nil {
 		f(l.ctx, l.decision)
 	}
+	l.timed(Outcome{Stage: FirstToken})
 }
 
 // PrefillElsewhere reports that another target computes the KV cache of the prompt, so
@@ -193,6 +204,9 @@ func (l *Lease) firstToken() bool {
 		return false
 	}
 	l.first = true
+	if l.router.opts.Trace.Timed != nil {
+		l.token = time.Now()
+	}
 	l.flight.FirstToken()
 	l.router.strategy.Record(l.decision, Outcome{Stage: FirstToken})
 	l.served()
@@ -224,9 +238,13 @@ func (l *Lease) settleBy(o Outcome, ctxDone bool) bool {
 	if first && trace.FirstToken != nil {
 		trace.FirstToken(l.ctx, l.decision)
 	}
+	if first {
+		l.timed(Outcome{Stage: FirstToken})
+	}
 	if trace.Done != nil {
 		trace.Done(l.ctx, l.decision, o)
 	}
+	l.timed(o)
 	return true
 }
 

@@ -56,6 +56,9 @@ type Outcome struct {
 	// CachedReported says that the engine reported CachedTokens, so that 0 means
 	// that nothing was cached. It is implied if CachedTokens is above 0.
 	CachedReported bool
+	// Streamed says that the reply came in parts, as the engine made it, so that the time from
+	// its first token to its end is the time that the output took.
+	Streamed bool
 	// Reply is the canonical text of the reply's turn, as prompt.Reply collects
 	// it. The engine has cached it too.
 	Reply string

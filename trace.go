@@ -24,6 +24,45 @@ type Trace struct {
 	// Retry reports that another target is to be looked for. If it is found, Routed
 	// is called.
 	Retry func(context.Context, RetryInfo)
+	// Timed reports how long a request took: up to its first token, after FirstToken, and
+	// up to the end of each attempt, after Done.
+	Timed func(context.Context, Timing)
+}
+
+// Timing is the argument of Trace.Timed.
+type Timing struct {
+	Decision Decision
+	// Outcome is that of Done, or at the first token one with the Stage FirstToken
+	// alone.
+	Outcome Outcome
+	Attempt int // 1 for the first target
+	// Request is the time since the call that began the first attempt: of Route, Do, Assign or Request.Next. The
+	// wait for a target and the attempts that failed before are included.
+	Request time.Duration
+	// Took is the time since this attempt's target was counted.
+	Took time.Duration
+	// Reply is the time since the first token was seen; 0 at the first token, if none was
+	// seen, and if only the outcome said so.
+	Reply time.Duration
+}
+
+// timed calls Trace.Timed with o.
+func (l *Lease) timed(o Outcome) {
+	f := l.router.opts.Trace.Timed
+	if f == nil {
+		return
+	}
+	now := time.Now()
+	t := Timing{Decision: l.decision, Outcome: o, Attempt: l.attempt.n, Request: now.Sub(l.attempt.began),
+		Took: now.Sub(l.counted)}
+	if o.Stage.Final() {
+		l.mu.Lock()
+		if !l.token.IsZero() {
+			t.Reply = now.Sub(l.token)
+		}
+		l.mu.Unlock()
+	}
+	f(l.ctx, t)
 }
 
 // RouteInfo is the argument of Trace.Routed.

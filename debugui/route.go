@@ -129,6 +129,7 @@ func (p *Page) Trace(name string, next router.Trace) router.Trace {
 				next.Retry(ctx, i)
 			}
 		},
+		Timed: next.Timed,
 	}
 }
 

@@ -53,6 +53,7 @@ func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
 		return o
 	}
 	u, cached := r.usage()
+	o.Streamed = r.form == formStream
 	o.Reply = r.Text()
 	o.PromptTokens, o.CachedTokens, o.OutputTokens = u.Prompt, u.Cached, u.Output
 	o.CachedReported = cached

@@ -10,6 +10,7 @@ tool (
 
 require (
 	github.com/google/licensecheck v0.3.1
+	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	golang.org/x/mod v0.42.0
 )
 

@@ -188,7 +188,7 @@ func (m *meter) report(o *router.Outcome, h http.Header) {
 	}
 	l := m.reply.Outcome(o.Status, h)
 	if m.bare { // a text would be learned behind an empty prompt, and counts were counted before
-		o.Made = l.Made
+		o.Made, o.Streamed = l.Made, l.Streamed
 		return
 	}
 	if o.Err != nil || o.Stage != 0 {

@@ -65,7 +65,11 @@ func Example() {
 	}
 	for _, m := range m.ScopeMetrics[0].Metrics {
 		if m.Name == "warmroute.picks" {
-			fmt.Println(m.Name, m.Data.(metricdata.Sum[int64]).DataPoints[0].Value)
+			total := int64(0)
+			for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints { // one for each reason
+				total += p.Value
+			}
+			fmt.Println(m.Name, total)
 		}
 	}
 	// Output:

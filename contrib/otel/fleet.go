@@ -13,8 +13,13 @@ import (
 // Fleet returns hooks for loadview.Config.Trace that count the changes of the
 // members of the fleet with this name and call those of next.
 func (t *Telemetry) Fleet(fleet string, next loadview.Trace) loadview.Trace {
-	fleet = t.fleets.Get(fleet)
+	fleet = t.fleets.Get(observe.Named(fleet))
 	f := attrs(keyFleet.String(fleet))
+	t.losses.Add(background, 0, f) // counters that begin at 0, so that the first one is an increase
+	t.panics.Add(background, 0, f)
+	for _, state := range observe.States() {
+		t.stateChanges.Add(background, 0, attrs(keyFleet.String(fleet), keyState.String(state)))
+	}
 	h := next
 	h.StateChanged = func(id string, from, to router.State) {
 		t.stateChanges.Add(background, 1, attrs(keyFleet.String(fleet), keyState.String(observe.State(to))))
@@ -63,8 +68,14 @@ type Stream struct {
 // name. state returns the state of one, a word in lower case; it is called when
 // metrics are collected. Close ends it.
 func (t *Telemetry) Stream(fleet string, ids []string, state func(id string) string) *Stream {
-	fleet = t.fleets.Get(fleet)
+	fleet = t.fleets.Get(observe.Named(fleet))
 	s := &Stream{t: t, fleet: fleet, attrs: attrs(keyFleet.String(fleet)), ids: slices.Clone(ids), state: state}
+	for _, c := range []metric.Int64Counter{t.gaps, t.missing, t.malformed, t.overflows, t.replays} {
+		c.Add(background, 0, s.attrs)
+	}
+	for _, state := range observe.StreamStates() {
+		t.transitions.Add(background, 0, attrs(keyFleet.String(fleet), keyState.String(state)))
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.streams[s] = struct{}{}

@@ -3,6 +3,7 @@ package otel
 import (
 	"errors"
 
+	"github.com/warmroute/router/observe"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/semconv/v1.41.0/genaiconv"
 )
@@ -11,8 +12,10 @@ type instruments struct {
 	picks, spills, fallbacks, attempts, retries, noTarget metric.Int64Counter
 	judged, predicted, reported, over, under              metric.Int64Counter
 	active, panics                                        metric.Int64UpDownCounter
-	took, share                                           metric.Float64Histogram
+	took, share, firstToken, speed                        metric.Float64Histogram
 	usage                                                 genaiconv.ClientTokenUsage
+	firstChunk                                            genaiconv.ClientOperationTimeToFirstChunk
+	duration                                              genaiconv.ClientOperationDuration
 
 	stateChanges, losses                                            metric.Int64Counter
 	gaps, missing, malformed, overflows, replays, transitions       metric.Int64Counter
@@ -26,6 +29,9 @@ type instruments struct {
 	indexTargets, indexTrusted, indexBlocks, trieBytes, triePrompts metric.Int64ObservableGauge
 	indexStored, indexRemoved, indexEvicted, trieEvicted            metric.Int64ObservableCounter
 }
+
+// conventionBounds are those that the conventions advise for durations.
+var conventionBounds = []float64{.01, .02, .04, .08, .16, .32, .64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92}
 
 // maker makes instruments and keeps their errors.
 type maker struct {
@@ -74,6 +80,12 @@ func (i *instruments) make(m metric.Meter) error {
 	i.share = k.histogram("warmroute.predicted_cached_ratio", "1",
 		"Leading share of the prompt believed cached at the target that was picked; empty prompts have none.",
 		0, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 1)
+	i.firstToken = k.histogram("warmroute.time_to_first_token", "s",
+		"Time from the call that asked for a target to the first token, waits and failed attempts included, by the reason.",
+		observe.FirstTokenBounds...)
+	i.speed = k.histogram("warmroute.output.speed", "{token}/s",
+		"Output tokens a second of replies that were streamed and finished, from the first token to the end.",
+		observe.SpeedBounds...)
 	var err error
 	i.active, err = m.Int64UpDownCounter("warmroute.attempts.active", metric.WithUnit("{attempt}"),
 		metric.WithDescription("Attempts that were picked and have not ended."))
@@ -99,6 +111,11 @@ func (i *instruments) make(m metric.Meter) error {
 	// The convention's own buckets.
 	i.usage, err = genaiconv.NewClientTokenUsage(m, metric.WithExplicitBucketBoundaries(
 		1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864))
+	keep(k, 0, err)
+	i.firstChunk, err = genaiconv.NewClientOperationTimeToFirstChunk(m,
+		metric.WithExplicitBucketBoundaries(conventionBounds...))
+	keep(k, 0, err)
+	i.duration, err = genaiconv.NewClientOperationDuration(m, metric.WithExplicitBucketBoundaries(conventionBounds...))
 	keep(k, 0, err)
 
 	i.stateChanges = k.counter("warmroute.target.state_changes", "{change}",

@@ -140,12 +140,12 @@ func (t *Telemetry) Close() error { return t.registration.Unregister() }
 
 // Route has the names of a Router's metrics and events.
 type Route struct {
-	// Name is the operator's name for the route; "" if there is only one. It never
+	// Name is the operator's name for the route; "" is called "default". It never
 	// comes from a client.
 	Name string
 	// Strategy is the name of its strategy, such as cacheaware.Name.
 	Strategy string
-	// Fleet is the name under which its fleet is watched; "" if there is only one.
+	// Fleet is the name under which its fleet is watched; "" is called "default".
 	Fleet string
 	// Model is the model that the route serves, as the operator names it, and
 	// Operation the kind of its requests ("chat", "text_completion"), for
@@ -153,13 +153,14 @@ type Route struct {
 	// "chat".
 	Model, Operation string
 	// Provider is gen_ai.provider.name, such as "vllm". If it is set,
-	// gen_ai.client.token.usage is recorded from the engines' reports; leave it "" if
-	// the gateway, or its client library, records that itself.
+	// gen_ai.client.token.usage, gen_ai.client.operation.duration and
+	// gen_ai.client.operation.time_to_first_chunk are recorded; leave it "" if
+	// the gateway, or its client library, records them itself.
 	Provider string
 }
 
 // WatchFleet reads the members of v whenever metrics are collected, as those of the
-// fleet with this name; "" will do if there is only one. nil ends it, and
+// fleet with this name; "" is called "default". nil ends it, and
 // another View takes the place of the one before. At most 1,000 fleets are
 // watched; the error is about one more.
 func (t *Telemetry) WatchFleet(fleet string, v *loadview.View) error {
@@ -178,7 +179,7 @@ func (t *Telemetry) WatchTrie(name string, stats func() trie.Stats) error {
 }
 
 func watch[T any](t *Telemetry, all map[string]T, name string, source T, end bool) error {
-	name = observe.Clean(name)
+	name = observe.Clean(observe.Named(name))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if end {

@@ -76,6 +76,9 @@ func everything(t testing.TB) *rig {
 		OutputTokens: 5})
 	h.Retry(ctx, router.RetryInfo{Outcome: router.Outcome{Status: 503}})
 	h.NoTarget(ctx, router.Prompt{}, &router.NoTargetError{})
+	h.Timed(ctx, router.Timing{Decision: d, Outcome: router.Outcome{Stage: router.FirstToken}, Request: time.Second})
+	h.Timed(ctx, router.Timing{Decision: d, Request: 3 * time.Second, Took: 2500 * time.Millisecond, Reply: 2 * time.Second,
+		Outcome: router.Outcome{Stage: router.Finished, OutputTokens: 101, Streamed: true}})
 	return r
 }
 
@@ -99,6 +102,10 @@ func TestNumbers(t *testing.T) {
 	r.is(1, "gen_ai.client.token.usage", "gen_ai.token.type", "input", "gen_ai.provider.name", "vllm",
 		"gen_ai.operation.name", "chat", "gen_ai.request.model", "llama")
 	r.is(1, "gen_ai.client.token.usage", "gen_ai.token.type", "output")
+	r.is(1, "gen_ai.client.operation.duration", "gen_ai.provider.name", "vllm", "gen_ai.request.model", "llama")
+	r.is(1, "gen_ai.client.operation.time_to_first_chunk")
+	r.is(1, "warmroute.time_to_first_token", "warmroute.reason", "no_tokens_least_load", "warmroute.route", "r")
+	r.is(1, "warmroute.output.speed")
 	r.is(3, "warmroute.event.missing")
 	r.is(2, "warmroute.event.streams", "warmroute.state", "live")
 	r.is(1, "warmroute.targets", "warmroute.state", "ready")
@@ -109,6 +116,30 @@ func TestNumbers(t *testing.T) {
 	}
 	r.is(-1, "warmroute.targets")
 	r.is(2, "warmroute.picks")
+}
+
+// TestCountersBegin: before the first request each counter of a route, a fleet and a line is there and 0, under the
+// names that those without one get.
+func TestCountersBegin(t *testing.T) {
+	r := newRig(t, otel.Config{})
+	r.Router(otel.Route{Strategy: "least_work"}, router.Trace{})
+	r.Fleet("", loadview.Trace{})
+	r.Queue("", admission.Trace{})
+	defer r.Stream("", []string{"a"}, func(string) string { return "live" }).Close()
+	for name, kv := range map[string][]string{
+		"warmroute.picks":                    {"warmroute.reason", "warm", "warmroute.route", "default"},
+		"warmroute.attempts":                 {"warmroute.outcome", "failed", "warmroute.code", "5xx"},
+		"warmroute.retries":                  {"warmroute.cause", "timeout"},
+		"warmroute.no_target":                {"warmroute.cause", "not_ready"},
+		"warmroute.spills":                   {},
+		"warmroute.target.state_changes":     {"warmroute.state", "cooling", "warmroute.fleet", "default"},
+		"warmroute.cache.losses":             {"warmroute.fleet", "default"},
+		"warmroute.event.gaps":               {"warmroute.fleet", "default"},
+		"warmroute.event.stream.transitions": {"warmroute.state", "down"},
+		"warmroute.queue.requests":           {"warmroute.queue", "default", "warmroute.cause", admission.TooMany},
+	} {
+		r.is(0, name, kv...)
+	}
 }
 
 func TestConfig(t *testing.T) {
@@ -298,12 +329,14 @@ func TestHooksAreChained(t *testing.T) {
 		FirstToken: func(_ context.Context, d router.Decision) { tell("token ", d.Length) },
 		Done:       func(_ context.Context, _ router.Decision, o router.Outcome) { tell("done ", o.Status) },
 		Retry:      func(_ context.Context, i router.RetryInfo) { tell("retry ", i.Attempt) },
+		Timed:      func(_ context.Context, i router.Timing) { tell("timed ", i.Attempt) },
 	})
 	h.Routed(ctx, router.RouteInfo{Attempt: 1})
 	h.NoTarget(ctx, router.Prompt{}, router.ErrNoTarget)
 	h.FirstToken(ctx, router.Decision{Length: 2})
 	h.Done(ctx, router.Decision{}, router.Outcome{Status: 3})
 	h.Retry(ctx, router.RetryInfo{Attempt: 4})
+	h.Timed(ctx, router.Timing{Attempt: 5})
 	f := r.Fleet("", loadview.Trace{
 		StateChanged:  func(id string, from, to router.State) { tell(id, " ", from, " ", to) },
 		Joined:        func(m loadview.Member) { tell("joined ", m.ID) },
@@ -316,7 +349,7 @@ func TestHooksAreChained(t *testing.T) {
 	f.Left("c", 5)
 	f.Forget("d")
 	f.ScrapeChanged("e", nil)
-	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "a ready tripped", "joined b",
+	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "timed 5", "a ready tripped", "joined b",
 		"left c 5", "forget d", "scrape e <nil>"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
+	"github.com/warmroute/router/observe"
 	"go.opentelemetry.io/otel/attribute"
 )
 
@@ -18,7 +19,10 @@ const (
 // Queue returns hooks for admission.Config.Trace that count the requests of the waiting
 // line with this name, "" if there is only one, and call those of next.
 func (t *Telemetry) Queue(name string, next admission.Trace) admission.Trace {
-	queue := keyQueue.String(t.queueNames.Get(name))
+	queue := keyQueue.String(t.queueNames.Get(observe.Named(name)))
+	for _, cause := range admission.Causes() {
+		t.queueLeft.Add(background, 0, attrs(queue, keyCause.String(cause), keyPriority.Int(0)))
+	}
 	h := next
 	h.Left = func(ctx context.Context, p router.Prompt, class admission.Class, waited time.Duration, cause string) {
 		priority := keyPriority.Int(class.Priority)

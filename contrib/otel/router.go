@@ -34,6 +34,7 @@ type route struct {
 	provider                string
 	usage                   observe.Usage
 	usageInput, usageOutput attribute.Set
+	genAISet                attribute.Set
 
 	mu   sync.RWMutex
 	made map[[2]pair]metric.MeasurementOption
@@ -43,10 +44,10 @@ type route struct {
 // events to the span of the request's context if it is recording, and call the hooks
 // of next.
 func (t *Telemetry) Router(r Route, next router.Trace) router.Trace {
-	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(r.Fleet),
+	m := &route{t: t, strategy: t.strategies.Get(r.Strategy), fleet: t.fleets.Get(observe.Named(r.Fleet)),
 		provider: observe.Clean(r.Provider),
 		made:     make(map[[2]pair]metric.MeasurementOption)}
-	m.common = []attribute.KeyValue{keyRoute.String(t.routes.Get(r.Name)), keyStrategy.String(m.strategy)}
+	m.common = []attribute.KeyValue{keyRoute.String(t.routes.Get(observe.Named(r.Name))), keyStrategy.String(m.strategy)}
 	m.attrs = attrs(m.common...)
 	m.genAI = []attribute.KeyValue{semconv.GenAIOperationNameKey.String(observe.Clean(cmp.Or(r.Operation, "chat")))}
 	if r.Model != "" {
@@ -57,6 +58,8 @@ func (t *Telemetry) Router(r Route, next router.Trace) router.Trace {
 	}
 	m.usageInput = attribute.NewSet(join(m.genAI, semconv.GenAITokenTypeKey.String(string(genaiconv.TokenTypeInput)))...)
 	m.usageOutput = attribute.NewSet(join(m.genAI, semconv.GenAITokenTypeKey.String(string(genaiconv.TokenTypeOutput)))...)
+	m.genAISet = attribute.NewSet(m.genAI...)
+	m.begin()
 	return router.Trace{
 		Routed: func(ctx context.Context, i router.RouteInfo) {
 			m.routed(ctx, i)
@@ -93,7 +96,68 @@ func (t *Telemetry) Router(r Route, next router.Trace) router.Trace {
 				next.Retry(ctx, i)
 			}
 		},
+		Timed: func(ctx context.Context, i router.Timing) {
+			m.timed(ctx, i)
+			if next.Timed != nil {
+				next.Timed(ctx, i)
+			}
+		},
 	}
+}
+
+// begin makes the counters, so that they begin at 0. Histograms have no series before the first value.
+func (m *route) begin() {
+	t := m.t
+	for _, c := range []metric.Int64Counter{t.spills, t.judged, t.predicted, t.reported, t.over, t.under} {
+		c.Add(background, 0, m.attrs)
+	}
+	t.active.Add(background, 0, m.attrs)
+	for _, r := range observe.Reasons(m.strategy) {
+		t.picks.Add(background, 0, m.with(pair{keyReason, t.reasons.Get(observe.Reason(r))}, pair{}))
+	}
+	for _, e := range observe.Endings() {
+		t.attempts.Add(background, 0, m.with(pair{keyOutcome, e.Outcome}, pair{keyCode, e.Code}))
+	}
+	for c, causes := range map[metric.Int64Counter][]string{
+		t.retries: observe.Causes(), t.noTarget: observe.NoTargets(), t.fallbacks: observe.Fallbacks(m.strategy),
+	} {
+		for _, cause := range causes {
+			c.Add(background, 0, m.with(pair{keyCause, cause}, pair{}))
+		}
+	}
+}
+
+// timed records the times of a request. Those of the conventions are for routes with a provider, and are of one
+// request to an engine: the wait for a target and the attempts that failed before are not in them.
+func (m *route) timed(ctx context.Context, i router.Timing) {
+	switch o := &i.Outcome; {
+	case o.Stage == router.FirstToken:
+		reason := m.t.reasons.Get(observe.Reason(i.Decision.Reason))
+		m.t.firstToken.Record(ctx, i.Request.Seconds(), m.with(pair{keyReason, reason}, pair{}))
+	case o.Stage.Final():
+		if v, ok := observe.Speed(i); ok {
+			m.t.speed.Record(ctx, v, m.attrs)
+		}
+		if m.provider == "" {
+			return
+		}
+		set := m.genAISet
+		if o.Stage == router.Failed {
+			set = attribute.NewSet(join(m.genAI, errorType(*o))...)
+		}
+		m.t.duration.RecordSet(ctx, i.Took.Seconds(), set)
+		if o.Streamed && i.Reply > 0 {
+			m.t.firstChunk.RecordSet(ctx, (i.Took - i.Reply).Seconds(), m.genAISet)
+		}
+	}
+}
+
+// errorType returns the attribute of an attempt that failed.
+func errorType(o router.Outcome) attribute.KeyValue {
+	if cause := observe.Cause(o); cause != observe.Other {
+		return semconv.ErrorTypeKey.String(cause)
+	}
+	return semconv.ErrorTypeOther
 }
 
 func join(a []attribute.KeyValue, b ...attribute.KeyValue) []attribute.KeyValue {
@@ -201,11 +265,7 @@ func (m *route) done(ctx context.Context, d router.Decision, o router.Outcome) {
 	}
 	kv := []attribute.KeyValue{keyOutcome.String(outcome)}
 	if o.Stage == router.Failed {
-		if cause := observe.Cause(o); cause != observe.Other {
-			kv = append(kv, semconv.ErrorTypeKey.String(cause))
-		} else {
-			kv = append(kv, semconv.ErrorTypeOther)
-		}
+		kv = append(kv, errorType(o))
 	}
 	if o.Status >= 100 && o.Status <= 599 {
 		kv = append(kv, semconv.HTTPResponseStatusCode(o.Status))

@@ -64,8 +64,8 @@ func Example_config() {
 		log.Fatal(err)
 	}
 	l.Done(router.Outcome{Status: 200})
-	show(page(metrics), "warmroute_picks_total", `warmroute_targets{fleet="",state="ready"`)
+	show(page(metrics), `warmroute_picks_total{reason="only_target"`, `warmroute_targets{fleet="default",state="ready"`)
 	// Output:
 	// warmroute_picks_total{reason="only_target",route="llama",strategy="cache_aware"} 1
-	// warmroute_targets{fleet="",state="ready"} 1
+	// warmroute_targets{fleet="default",state="ready"} 1
 }

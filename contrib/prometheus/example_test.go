@@ -60,14 +60,17 @@ func Example() {
 	show(http.DefaultServeMux, "warmroute_picks_total", "warmroute_targets{")
 	// Output:
 	// warmroute_picks_total{reason="cold",route="llama",strategy="cache_aware"} 1
+	// warmroute_picks_total{reason="empty_prompt",route="llama",strategy="cache_aware"} 0
+	// warmroute_picks_total{reason="only_target",route="llama",strategy="cache_aware"} 0
+	// warmroute_picks_total{reason="spill",route="llama",strategy="cache_aware"} 0
 	// warmroute_picks_total{reason="warm",route="llama",strategy="cache_aware"} 2
-	// warmroute_targets{fleet="",state="asleep"} 0
-	// warmroute_targets{fleet="",state="cooling"} 0
-	// warmroute_targets{fleet="",state="draining"} 0
-	// warmroute_targets{fleet="",state="full"} 0
-	// warmroute_targets{fleet="",state="ready"} 2
-	// warmroute_targets{fleet="",state="tripped"} 0
-	// warmroute_targets{fleet="",state="unhealthy"} 0
+	// warmroute_targets{fleet="default",state="asleep"} 0
+	// warmroute_targets{fleet="default",state="cooling"} 0
+	// warmroute_targets{fleet="default",state="draining"} 0
+	// warmroute_targets{fleet="default",state="full"} 0
+	// warmroute_targets{fleet="default",state="ready"} 2
+	// warmroute_targets{fleet="default",state="tripped"} 0
+	// warmroute_targets{fleet="default",state="unhealthy"} 0
 }
 
 // show prints the lines of the page that begin so.
@@ -118,7 +121,7 @@ func ExampleConfig() {
 	fleet.StateChanged("http://vllm-1:8000", router.Ready, router.Cooling)
 	show(page(metrics), "warmroute_target_state_changes_total")
 	// Output:
-	// warmroute_target_state_changes_total{fleet="",state="cooling",target="vllm-1"} 1
+	// warmroute_target_state_changes_total{fleet="default",state="cooling",target="vllm-1"} 1
 }
 
 // An index and how right it was.
@@ -164,9 +167,9 @@ func ExampleCollector_LMCache() {
 	}
 	show(page(metrics), "warmroute_lmcache_caches")
 	// Output:
-	// warmroute_lmcache_caches{fleet="",state="available"} 0
-	// warmroute_lmcache_caches{fleet="",state="failed"} 0
-	// warmroute_lmcache_caches{fleet="",state="stale"} 0
-	// warmroute_lmcache_caches{fleet="",state="unavailable"} 0
-	// warmroute_lmcache_caches{fleet="",state="unknown"} 1
+	// warmroute_lmcache_caches{fleet="default",state="available"} 0
+	// warmroute_lmcache_caches{fleet="default",state="failed"} 0
+	// warmroute_lmcache_caches{fleet="default",state="stale"} 0
+	// warmroute_lmcache_caches{fleet="default",state="unavailable"} 0
+	// warmroute_lmcache_caches{fleet="default",state="unknown"} 1
 }

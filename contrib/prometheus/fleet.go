@@ -35,7 +35,7 @@ func (m *fleetMetrics) init(c *Collector) {
 // Fleet returns hooks for loadview.Config.Trace that count the changes of the
 // members of the fleet with this name and call those of next.
 func (c *Collector) Fleet(fleet string, next loadview.Trace) loadview.Trace {
-	fleet = c.fleets.Get(fleet)
+	fleet = c.fleets.Get(observe.Named(fleet))
 	joined, left := c.joined.WithLabelValues(fleet), c.left.WithLabelValues(fleet)
 	losses, failures := c.losses.WithLabelValues(fleet), c.scrapeFailures.WithLabelValues(fleet)
 	t := next
@@ -47,6 +47,7 @@ func (c *Collector) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 	}
 	t.Joined = func(m loadview.Member) {
 		joined.Inc()
+		c.born(fleet, m.ID)
 		if next.Joined != nil {
 			next.Joined(m)
 		}
@@ -89,7 +90,7 @@ func (c *Collector) Fleet(fleet string, next loadview.Trace) loadview.Trace {
 // LMCache returns hooks for lmcache.Config.Trace that count the polls and call
 // those of next.
 func (c *Collector) LMCache(fleet string, next lmcache.Trace) lmcache.Trace {
-	fleet = c.fleets.Get(fleet)
+	fleet = c.fleets.Get(observe.Named(fleet))
 	ok, failed := c.polls.WithLabelValues(fleet, "ok"), c.polls.WithLabelValues(fleet, "failed")
 	duration := c.pollTook.WithLabelValues(fleet)
 	t := next
@@ -105,6 +106,15 @@ func (c *Collector) LMCache(fleet string, next lmcache.Trace) lmcache.Trace {
 		}
 	}
 	return t
+}
+
+// born makes the counters of a target, so that they begin at 0.
+func (c *Collector) born(fleet, id string) {
+	t := c.targets.Get(fleet, id)
+	c.targetPicks.WithLabelValues(fleet, t)
+	for _, s := range observe.States() {
+		c.changes.WithLabelValues(fleet, t, s)
+	}
 }
 
 // drop ends the series of targets of a fleet that are gone.

@@ -35,7 +35,7 @@ import (
 // The defaults of Config.
 const (
 	// DefaultMaxTargets is the greatest fleet that the library is made for. A
-	// target has 21 series at the most.
+	// target has 23 series at the most.
 	DefaultMaxTargets = 1000
 	DefaultMaxRoutes  = 100
 	DefaultMaxReasons = 64
@@ -160,17 +160,17 @@ const namespace = "warmroute"
 
 // Route has the names of a Router's metrics.
 type Route struct {
-	// Name is the operator's name for the route; "" if there is only one. It never
+	// Name is the operator's name for the route; "" is called "default". It never
 	// comes from a client.
 	Name string
 	// Strategy is the name of its strategy, such as cacheaware.Name.
 	Strategy string
-	// Fleet is the name under which its fleet is watched; "" if there is only one.
+	// Fleet is the name under which its fleet is watched; "" is called "default".
 	Fleet string
 }
 
 // WatchFleet reads the members of v whenever the page is asked for, as those of the
-// fleet with this name; "" will do if there is only one. nil ends it, and
+// fleet with this name; "" is called "default". nil ends it, and
 // another View takes the place of the one before. At most 1,000 fleets are
 // watched; the error is about one more.
 func (c *Collector) WatchFleet(fleet string, v *loadview.View) error {
@@ -207,7 +207,7 @@ func (c *Collector) WatchLMCache(fleet string, p *lmcache.Poller) error {
 }
 
 func watch[T any](c *Collector, all map[string]T, name string, source T, end bool) error {
-	name = observe.Clean(name)
+	name = observe.Clean(observe.Named(name))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if end {

@@ -16,6 +16,7 @@ import (
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/strategy/lmcacheaware"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/trie"
@@ -91,6 +92,9 @@ func everything(t testing.TB) *prometheus.Collector {
 	h.Done(ctx, d, router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 40, CachedTokens: 16})
 	h.Retry(ctx, router.RetryInfo{Outcome: router.Outcome{Status: 503}})
 	h.NoTarget(ctx, router.Prompt{}, &router.NoTargetError{})
+	h.Timed(ctx, router.Timing{Decision: d, Outcome: router.Outcome{Stage: router.FirstToken}, Request: time.Second})
+	h.Timed(ctx, router.Timing{Decision: d, Request: 3 * time.Second, Reply: 2 * time.Second,
+		Outcome: router.Outcome{Stage: router.Finished, OutputTokens: 101, Streamed: true}})
 	return c
 }
 
@@ -138,6 +142,52 @@ func TestNumbers(t *testing.T) {
 	p.is(9, "warmroute_index_predictions_total", "route=r")
 	p.is(2, "warmroute_index_mispredictions_total", "route=r")
 	p.is(4, "warmroute_trie_evicted_prompts_total", "trie=chat")
+	p.is(1, "warmroute_time_to_first_token_seconds", "reason=no_tokens_least_load")
+	p.is(1, "warmroute_request_duration_seconds", "route=r")
+	p.is(1, "warmroute_output_tokens_per_second", "route=r")
+	p.is(40, "warmroute_prompt_tokens_total", "route=r")
+	if page := p.text(); !strings.Contains(page, `warmroute_output_tokens_per_second_sum{route="r",`+
+		`strategy="precise_cache_aware"} 50`+"\n") {
+		t.Errorf("100 tokens in 2 s after the first one are not 50/s:\n%s", page)
+	}
+}
+
+// TestBeginsAtZero: before the first request each series that is to be expected is there and 0, under the names that
+// those without one get.
+func TestBeginsAtZero(t *testing.T) {
+	c := must(prometheus.New(prometheus.Config{}))
+	view := must(loadview.New(loadview.Config{Trace: c.Fleet("", loadview.Trace{})}))
+	if err := errors.Join(view.Set([]loadview.Member{{ID: "a"}}), c.WatchFleet("", view)); err != nil {
+		t.Fatal(err)
+	}
+	c.Router(prometheus.Route{Strategy: "least_work"}, router.Trace{})
+	c.Queue("", admission.Trace{})
+	defer c.Stream("", []string{"a"}, func(string) string { return "live" }).Close()
+	p := serve(t, c)
+	for range 2 { // reading the page removes none
+		p.is(0, "warmroute_time_to_first_token_seconds", "reason=warm", "route=default")
+		p.is(0, "warmroute_time_to_first_token_seconds", "reason=cold", "route=default")
+		p.is(0, "warmroute_request_duration_seconds", "route=default")
+		p.is(0, "warmroute_output_tokens_per_second", "route=default")
+		p.is(0, "warmroute_output_tokens_total", "route=default")
+		p.is(0, "warmroute_picks_total", "reason=spill")
+		for _, e := range observe.Endings() {
+			p.is(0, "warmroute_attempts_total", "outcome="+e.Outcome, "code="+e.Code)
+		}
+		for _, s := range observe.States() {
+			p.is(0, "warmroute_target_state_changes_total", "fleet=default", "target=a", "state="+s)
+		}
+		for _, s := range observe.StreamStates() {
+			p.is(0, "warmroute_event_stream_transitions_total", "fleet=default", "state="+s)
+		}
+		p.is(0, "warmroute_target_picks_total", "fleet=default", "target=a")
+		p.is(0, "warmroute_queue_requests_total", "queue=default")
+		p.is(0, "warmroute_queue_wait_seconds", "queue=default")
+	}
+	if err := view.Set(nil); err != nil {
+		t.Fatal(err)
+	}
+	p.is(-1, "warmroute_target_state_changes_total", "target=a")
 }
 
 // A caller that invents routes, strategies, reasons, targets and fleets makes no
@@ -263,12 +313,14 @@ func TestHooksAreChained(t *testing.T) {
 		FirstToken: func(_ context.Context, d router.Decision) { tell("token ", d.Length) },
 		Done:       func(_ context.Context, _ router.Decision, o router.Outcome) { tell("done ", o.Status) },
 		Retry:      func(_ context.Context, i router.RetryInfo) { tell("retry ", i.Attempt) },
+		Timed:      func(_ context.Context, i router.Timing) { tell("timed ", i.Attempt) },
 	})
 	h.Routed(ctx, router.RouteInfo{Attempt: 1})
 	h.NoTarget(ctx, router.Prompt{}, router.ErrNoTarget)
 	h.FirstToken(ctx, router.Decision{Length: 2})
 	h.Done(ctx, router.Decision{}, router.Outcome{Status: 3})
 	h.Retry(ctx, router.RetryInfo{Attempt: 4})
+	h.Timed(ctx, router.Timing{Attempt: 5})
 	f := c.Fleet("", loadview.Trace{
 		StateChanged:  func(id string, from, to router.State) { tell(id, " ", from, " ", to) },
 		Joined:        func(m loadview.Member) { tell("joined ", m.ID) },
@@ -287,7 +339,7 @@ func TestHooksAreChained(t *testing.T) {
 	})
 	l.Polled("f", time.Second, nil)
 	l.Changed(lmcache.Stale, lmcache.Status{ID: "g"})
-	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "a ready tripped", "joined b",
+	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "timed 5", "a ready tripped", "joined b",
 		"left c 5", "forget d",
 		"scrape e <nil>", "polled f 1s <nil>", "changed stale g"}
 	if d := cmp.Diff(want, got); d != "" {

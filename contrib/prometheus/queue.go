@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
+	"github.com/warmroute/router/observe"
 )
 
 type queueMetrics struct {
@@ -35,10 +36,11 @@ var (
 // Queue returns hooks for admission.Config.Trace that count the requests of the waiting
 // line with this name, "" if there is only one, and call those of next.
 func (c *Collector) Queue(name string, next admission.Trace) admission.Trace {
-	name = c.queueNames.Get(name)
+	name = c.queueNames.Get(observe.Named(name))
 	for _, cause := range admission.Causes() {
 		c.queueLeft.WithLabelValues(name, cause, "0")
 	}
+	c.queueWait.WithLabelValues(name, "0")
 	t := next
 	t.Left = func(ctx context.Context, p router.Prompt, class admission.Class, waited time.Duration, cause string) {
 		priority := strconv.Itoa(class.Priority) // at most 201 of them

@@ -13,8 +13,9 @@ import (
 type routerMetrics struct {
 	picks, spills, fallbacks, targetPicks, attempts, retries, noTarget *prometheus.CounterVec
 	judged, predicted, reported, over, under                           *prometheus.CounterVec
+	prompted, output                                                   *prometheus.CounterVec
 	inFlight                                                           *prometheus.GaugeVec
-	took, share                                                        *prometheus.HistogramVec
+	took, share, firstToken, duration, speed                           *prometheus.HistogramVec
 }
 
 func (m *routerMetrics) init(c *Collector) {
@@ -39,6 +40,17 @@ func (m *routerMetrics) init(c *Collector) {
 		"cause")
 	m.noTarget = c.counter("no_target_total", "Requests for a target that found none, by the cause.", "route",
 		"strategy", "cause")
+	m.firstToken = c.histogram("time_to_first_token_seconds",
+		"Time from the call that asked for a target to the first token, waits and failed attempts included, by the reason.",
+		observe.FirstTokenBounds, "route", "strategy", "reason")
+	m.duration = c.histogram("request_duration_seconds",
+		"Time from the call that asked for a target to the end of the reply, of requests that finished.",
+		observe.DurationBounds, "route", "strategy")
+	m.speed = c.histogram("output_tokens_per_second",
+		"Output tokens a second of replies that were streamed and finished, from the first token to the end.",
+		observe.SpeedBounds, "route", "strategy")
+	m.prompted = c.counter("prompt_tokens_total", "Tokens of prompts, as engines reported them.", "route", "strategy")
+	m.output = c.counter("output_tokens_total", "Tokens of replies, as engines reported them.", "route", "strategy")
 	m.judged = c.counter("judged_prompt_tokens_total",
 		"Tokens of prompts with both predicted and reported cached tokens.", "route", "strategy")
 	m.predicted = c.counter("predicted_cached_tokens_total",
@@ -57,19 +69,26 @@ type routeMetrics struct {
 	route, strategy, fleet                   string
 	usage                                    observe.Usage
 	inFlight                                 prometheus.Gauge
-	took, share                              prometheus.Observer
+	took, share, duration, speed             prometheus.Observer
 	spills                                   prometheus.Counter
 	judged, predicted, reported, over, under prometheus.Counter
+	prompted, output                         prometheus.Counter
 
-	mu    sync.Mutex
-	picks atomic.Pointer[map[router.Reason]prometheus.Counter] // written again
+	mu       sync.Mutex
+	byReason atomic.Pointer[map[router.Reason]byReason] // written again
+}
+
+// byReason are the series of one reason.
+type byReason struct {
+	picks      prometheus.Counter
+	firstToken prometheus.Observer
 }
 
 // Router returns hooks for router.Options.Trace that count the Router's events and
 // call those of next. Hooks of the same route add up.
 func (c *Collector) Router(r Route, next router.Trace) router.Trace {
-	m := &routeMetrics{c: c, route: c.routes.Get(r.Name), strategy: c.strategies.Get(r.Strategy),
-		fleet: c.fleets.Get(r.Fleet)}
+	m := &routeMetrics{c: c, route: c.routes.Get(observe.Named(r.Name)), strategy: c.strategies.Get(r.Strategy),
+		fleet: c.fleets.Get(observe.Named(r.Fleet))}
 	m.inFlight = c.routerMetrics.inFlight.WithLabelValues(m.route, m.strategy)
 	m.took = c.took.WithLabelValues(m.route, m.strategy)
 	m.share = c.share.WithLabelValues(m.route, m.strategy)
@@ -79,8 +98,21 @@ func (c *Collector) Router(r Route, next router.Trace) router.Trace {
 	m.reported = c.reported.WithLabelValues(m.route, m.strategy)
 	m.over = c.over.WithLabelValues(m.route, m.strategy)
 	m.under = c.under.WithLabelValues(m.route, m.strategy)
-	m.picks.Store(new(map[router.Reason]prometheus.Counter))
+	m.duration = c.duration.WithLabelValues(m.route, m.strategy)
+	m.speed = c.speed.WithLabelValues(m.route, m.strategy)
+	m.prompted = c.prompted.WithLabelValues(m.route, m.strategy)
+	m.output = c.output.WithLabelValues(m.route, m.strategy)
+	m.byReason.Store(new(map[router.Reason]byReason))
 	// Series that begin at 0, so that the first one is an increase.
+	for _, reason := range observe.Reasons(m.strategy) {
+		m.of(reason)
+	}
+	for _, cause := range observe.Fallbacks(m.strategy) {
+		c.fallbacks.WithLabelValues(m.route, m.strategy, cause)
+	}
+	for _, e := range observe.Endings() {
+		c.attempts.WithLabelValues(m.route, m.strategy, e.Outcome, e.Code)
+	}
 	for _, cause := range observe.Causes() {
 		c.retries.WithLabelValues(m.route, m.strategy, cause)
 	}
@@ -113,6 +145,12 @@ func (c *Collector) Router(r Route, next router.Trace) router.Trace {
 				next.Retry(ctx, i)
 			}
 		},
+		Timed: func(ctx context.Context, t router.Timing) {
+			m.timed(t)
+			if next.Timed != nil {
+				next.Timed(ctx, t)
+			}
+		},
 	}
 }
 
@@ -123,7 +161,7 @@ func (m *routeMetrics) routed(i router.RouteInfo) {
 	if share, ok := observe.Share(*d); ok {
 		m.share.Observe(share)
 	}
-	m.pick(d.Reason).Inc()
+	m.of(d.Reason).picks.Inc()
 	if observe.Spill(d.Reason) {
 		m.spills.Inc()
 	}
@@ -133,30 +171,34 @@ func (m *routeMetrics) routed(i router.RouteInfo) {
 	m.c.targetPicks.WithLabelValues(m.fleet, m.c.targets.Get(m.fleet, d.Target.ID)).Inc()
 }
 
-// pick returns the counter of a reason.
-func (m *routeMetrics) pick(r router.Reason) prometheus.Counter {
-	known := *m.picks.Load()
+// of returns the series of a reason.
+func (m *routeMetrics) of(r router.Reason) byReason {
+	known := *m.byReason.Load()
 	if p, ok := known[r]; ok {
 		return p
 	}
-	p := m.c.picks.WithLabelValues(m.route, m.strategy, m.c.reasons.Get(observe.Reason(r)))
+	name := m.c.reasons.Get(observe.Reason(r))
+	p := byReason{m.c.picks.WithLabelValues(m.route, m.strategy, name),
+		m.c.firstToken.WithLabelValues(m.route, m.strategy, name)}
 	if len(known) >= 2*DefaultMaxReasons {
 		return p // a strategy that makes reasons up
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next := make(map[router.Reason]prometheus.Counter, len(known)+1)
-	for k, v := range *m.picks.Load() {
+	next := make(map[router.Reason]byReason, len(known)+1)
+	for k, v := range *m.byReason.Load() {
 		next[k] = v
 	}
 	next[r] = p
-	m.picks.Store(&next)
+	m.byReason.Store(&next)
 	return p
 }
 
 func (m *routeMetrics) done(d router.Decision, o router.Outcome) {
 	m.inFlight.Dec()
 	m.c.attempts.WithLabelValues(m.route, m.strategy, observe.Stage(o.Stage), observe.Code(o.Status)).Inc()
+	m.prompted.Add(float64(max(o.PromptTokens, 0)))
+	m.output.Add(float64(max(o.OutputTokens, 0)))
 	predicted, reported, ok := m.usage.Judge(d, o)
 	if !ok {
 		return
@@ -166,4 +208,16 @@ func (m *routeMetrics) done(d router.Decision, o router.Outcome) {
 	m.reported.Add(float64(reported))
 	m.over.Add(float64(max(predicted-reported, 0)))
 	m.under.Add(float64(max(reported-predicted, 0)))
+}
+
+func (m *routeMetrics) timed(t router.Timing) {
+	switch t.Outcome.Stage {
+	case router.FirstToken:
+		m.of(t.Decision.Reason).firstToken.Observe(t.Request.Seconds())
+	case router.Finished:
+		m.duration.Observe(t.Request.Seconds())
+		if v, ok := observe.Speed(t); ok {
+			m.speed.Observe(v)
+		}
+	}
 }

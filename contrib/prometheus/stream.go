@@ -46,9 +46,13 @@ type Stream struct {
 // name. state returns the state of one, a word in lower case; it is called when
 // the page is asked for. Close ends it.
 func (c *Collector) Stream(fleet string, ids []string, state func(id string) string) *Stream {
-	fleet = c.fleets.Get(fleet)
+	fleet = c.fleets.Get(observe.Named(fleet))
 	s := &Stream{c: c, fleet: fleet, ids: slices.Clone(ids), state: state, lags: c.lags.WithLabelValues(fleet)}
 	c.overflows.WithLabelValues(fleet)
+	c.malformed.WithLabelValues(fleet, observe.Other)
+	for _, state := range observe.StreamStates() {
+		c.transitions.WithLabelValues(fleet, state)
+	}
 	for _, id := range ids { // series that begin at 0, so that the first gap is an increase
 		t := c.targets.Get(fleet, id)
 		c.gaps.WithLabelValues(fleet, t)

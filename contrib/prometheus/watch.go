@@ -113,6 +113,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		c.collectFleet(p, c.fleets.Get(name), v)
 	}
 	for s := range c.streams {
+		for _, state := range observe.StreamStates() {
+			p.add(eventStreams, 0, s.fleet, state)
+		}
 		for _, id := range s.ids {
 			p.add(eventStreams, 1, s.fleet, observe.StreamState(s.state(id)))
 		}

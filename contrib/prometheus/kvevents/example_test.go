@@ -60,13 +60,13 @@ func ExampleNew() {
 	page := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
 	for line := range strings.Lines(page.Body.String()) {
-		if strings.HasPrefix(line, "warmroute_event_streams") || strings.HasPrefix(line, "warmroute_index_trusted") {
+		if strings.HasPrefix(line, `warmroute_event_streams{fleet="default",state="live"`) || strings.HasPrefix(line, "warmroute_index_trusted") {
 			fmt.Print(line)
 		}
 	}
 	stop()
 	<-done
 	// Output:
-	// warmroute_event_streams{fleet="",state="live"} 1
+	// warmroute_event_streams{fleet="default",state="live"} 1
 	// warmroute_index_trusted_targets{index="llama"} 1
 }
