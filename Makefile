@@ -166,6 +166,7 @@ metrics:
 	$(GO) -C tools run ./dashboard ../contrib/prometheus/dashboard.json
 	$(GO) -C contrib/prometheus vet -tags promtool .
 	$(GO) -C contrib/prometheus test -tags promtool -count=1 -v -run 'Promtool|RealPrometheus' .
+	$(GO) -C cmd/warmroute test -tags promtool -count=1 -v -run Promtool .
 
 # Two real engines on this machine's processor: what the gateway predicts of their
 # caches, also with speculation, and each strategy's time to first token; see bench/live. Not part of test: it says first what it needs.

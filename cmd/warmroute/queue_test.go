@@ -142,7 +142,7 @@ func TestQueue(t *testing.T) {
 	}
 	page := readAll(t, resp.Body)
 	resp.Body.Close()
-	for _, name := range []string{`warmroute_queue_bytes{queue=""}`, "warmroute_gateway_body_bytes"} {
+	for _, name := range []string{`warmroute_queue_bytes{queue="default"}`, "warmroute_gateway_body_bytes"} {
 		if strings.Contains(page, name+" 0\n") || !strings.Contains(page, name+" ") {
 			t.Errorf("%s is 0 while requests wait", name)
 		}
@@ -166,13 +166,13 @@ func TestQueue(t *testing.T) {
 	defer resp.Body.Close()
 	page = readAll(t, resp.Body)
 	for _, line := range []string{
-		`warmroute_queue_waiting{queue=""} 0`, `warmroute_queue_bytes{queue=""} 0`,
-		`warmroute_queue_requests_total{cause="served",priority="0",queue=""} 5`,
-		`warmroute_queue_requests_total{cause="served",priority="7",queue=""} 1`,
-		`warmroute_queue_requests_total{cause="canceled",priority="0",queue=""} 1`,
-		`warmroute_queue_requests_total{cause="too_many",priority="0",queue=""} 1`,
-		`warmroute_queue_model_requests_total{cause="served",model="m",queue=""} 6`,
-		`warmroute_queue_wait_seconds_count{priority="0",queue=""} 5`, `warmroute_queue_wait_seconds_bucket{priority="7",queue="",le="+Inf"} 1`,
+		`warmroute_queue_waiting{queue="default"} 0`, `warmroute_queue_bytes{queue="default"} 0`,
+		`warmroute_queue_requests_total{cause="served",priority="0",queue="default"} 5`,
+		`warmroute_queue_requests_total{cause="served",priority="7",queue="default"} 1`,
+		`warmroute_queue_requests_total{cause="canceled",priority="0",queue="default"} 1`,
+		`warmroute_queue_requests_total{cause="too_many",priority="0",queue="default"} 1`,
+		`warmroute_queue_model_requests_total{cause="served",model="m",queue="default"} 6`,
+		`warmroute_queue_wait_seconds_count{priority="0",queue="default"} 5`, `warmroute_queue_wait_seconds_bucket{priority="7",queue="default",le="+Inf"} 1`,
 	} {
 		if !strings.Contains(page, line+"\n") {
 			t.Errorf("no %s in\n%s", line, page)

@@ -84,8 +84,8 @@ func TestShared(t *testing.T) {
 	b := start(t, "-config", path)
 	for _, p := range []*program{a, b} {
 		eventually(t, "the other gateway is heard", func() bool {
-			return p.metric(t, `warmroute_share_connected{share=""}`) == 1 && p.metric(t, `warmroute_share_peers_counted{share=""}`) == 1 &&
-				p.metric(t, `warmroute_share_joined{share=""}`) == 1
+			return p.metric(t, `warmroute_share_connected{share="default"}`) == 1 && p.metric(t, `warmroute_share_peers_counted{share="default"}`) == 1 &&
+				p.metric(t, `warmroute_share_joined{share="default"}`) == 1
 		})
 	}
 	for i := range 2 * len(targets) {
@@ -94,12 +94,12 @@ func TestShared(t *testing.T) {
 			from, to = b, a
 		}
 		text := strings.Repeat(fmt.Sprintf("%d document ", i), 1000)
-		before := to.metric(t, `warmroute_share_marks{share=""}`)
+		before := to.metric(t, `warmroute_share_marks{share="default"}`)
 		first, cached := from.ask(t, text)
 		if cached != 0 {
 			t.Errorf("%d: a new prompt is cached: %v", i, cached)
 		}
-		eventually(t, "the fingerprints have come", func() bool { return to.metric(t, `warmroute_share_marks{share=""}`) >= before+9 })
+		eventually(t, "the fingerprints have come", func() bool { return to.metric(t, `warmroute_share_marks{share="default"}`) >= before+9 })
 		if second, cached := to.ask(t, text); second != first || cached < 0.8 {
 			t.Errorf("%d: the other gateway sent it to %s, not %s, as %v cached", i, second, first, cached)
 		}
@@ -107,7 +107,7 @@ func TestShared(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the other gateway is gone", func() bool { return b.metric(t, `warmroute_share_peers{share=""}`) == 0 })
+	eventually(t, "the other gateway is gone", func() bool { return b.metric(t, `warmroute_share_peers{share="default"}`) == 0 })
 	if _, cached := b.ask(t, strings.Repeat("0 document ", 1000)); cached < 0.8 {
 		t.Errorf("alone it knows %v of a prompt", cached)
 	}

@@ -17,7 +17,7 @@ const (
 )
 
 // Queue returns hooks for admission.Config.Trace that count the requests of the waiting
-// line with this name, "" if there is only one, and call those of next.
+// line with this name, "" "default" if it is "", and call those of next.
 func (t *Telemetry) Queue(name string, next admission.Trace) admission.Trace {
 	queue := keyQueue.String(t.queueNames.Get(observe.Named(name)))
 	for _, cause := range admission.Causes() {

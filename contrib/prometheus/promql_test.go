@@ -21,11 +21,12 @@ type exported struct {
 
 // words are the values that a label may be compared with.
 var words = map[string][]string{
-	"state":   {"ready", "unhealthy", "cooling", "tripped", "draining", "cold", "partial", "live", "resyncing", "down"},
-	"result":  {"ok", "failed"},
-	"outcome": {"finished", "failed", "canceled"},
-	"reason":  {"warm", "cold", "spill"},
-	"cause":   {"too_long", "too_many", "too_large"},
+	"state":      {"ready", "unhealthy", "cooling", "tripped", "draining", "cold", "partial", "live", "resyncing", "down"},
+	"result":     {"ok", "failed"},
+	"outcome":    {"finished", "failed", "canceled"},
+	"reason":     {"warm", "cold", "spill"},
+	"percentile": {"50", "99"},
+	"cause":      {"too_long", "too_many", "too_large"},
 }
 
 var (

@@ -34,7 +34,7 @@ var (
 )
 
 // Queue returns hooks for admission.Config.Trace that count the requests of the waiting
-// line with this name, "" if there is only one, and call those of next.
+// line with this name, "" "default" if it is "", and call those of next.
 func (c *Collector) Queue(name string, next admission.Trace) admission.Trace {
 	name = c.queueNames.Get(observe.Named(name))
 	for _, cause := range admission.Causes() {

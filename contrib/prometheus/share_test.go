@@ -30,24 +30,24 @@ func TestShare(t *testing.T) {
 	}
 	const want = `# HELP warmroute_share_lag_seconds Time that this gateway's own frames take to come back, of the last 256.
 # TYPE warmroute_share_lag_seconds gauge
-warmroute_share_lag_seconds{percentile="50",share=""} 0.002
-warmroute_share_lag_seconds{percentile="99",share=""} 0.005
+warmroute_share_lag_seconds{percentile="50",share="default"} 0.002
+warmroute_share_lag_seconds{percentile="99",share="default"} 0.005
 # HELP warmroute_share_load_shared 1 if the load of other gateways counts.
 # TYPE warmroute_share_load_shared gauge
-warmroute_share_load_shared{share=""} 0
+warmroute_share_load_shared{share="default"} 0
 # HELP warmroute_share_losses_total Frames and events that were lost, by the cause.
 # TYPE warmroute_share_losses_total counter
-warmroute_share_losses_total{cause="bad",share=""} 5
-warmroute_share_losses_total{cause="bus",share=""} 1
-warmroute_share_losses_total{cause="missing",share=""} 6
-warmroute_share_losses_total{cause="refused",share=""} 4
-warmroute_share_losses_total{cause="too_fast",share=""} 9
+warmroute_share_losses_total{cause="bad",share="default"} 5
+warmroute_share_losses_total{cause="bus",share="default"} 1
+warmroute_share_losses_total{cause="missing",share="default"} 6
+warmroute_share_losses_total{cause="refused",share="default"} 4
+warmroute_share_losses_total{cause="too_fast",share="default"} 9
 # HELP warmroute_share_peers Other gateways that are heard.
 # TYPE warmroute_share_peers gauge
-warmroute_share_peers{share=""} 2
+warmroute_share_peers{share="default"} 2
 # HELP warmroute_share_peers_counted Other gateways with a load that counts.
 # TYPE warmroute_share_peers_counted gauge
-warmroute_share_peers_counted{share=""} 1
+warmroute_share_peers_counted{share="default"} 1
 `
 	err := testutil.CollectAndCompare(c, strings.NewReader(want), "warmroute_share_lag_seconds",
 		"warmroute_share_load_shared", "warmroute_share_losses_total", "warmroute_share_peers",
