@@ -21,7 +21,7 @@ func Named(name string) string {
 
 // Reasons returns the reasons to be expected of a strategy of the library's, by its
 // name; of another one, warm and cold. Series that are made of them at the start begin
-// at 0, and warm is found beside cold before the first request. The slice is the caller's.
+// at 0, and warm is there as well as cold before the first request. The slice is the caller's.
 func Reasons(strategy string) []router.Reason {
 	rs := slices.Clone(reasons[strategy])
 	if rs == nil {

@@ -43,7 +43,7 @@ func ExampleEndings() {
 	// [ready unhealthy cooling tripped draining full asleep] [cold partial live resyncing down]
 }
 
-// Each list has words that the function beside it gives, and bounds grow.
+// Each list has words that the function with that name gives, and bounds grow.
 func TestListsAreTheFunctions(t *testing.T) {
 	for _, s := range observe.StreamStates() {
 		if observe.StreamState(s) != s {

@@ -20,7 +20,7 @@ func (g *rig) page(t *testing.T) string {
 	return readAll(t, resp.Body)
 }
 
-// TestTimes: the times of requests are on the page and 0 before the first request, warm beside cold, and count
+// TestTimes: the times of requests are on the page and 0 before the first request, warm and cold, and count
 // streamed and whole replies; only the streamed ones have a speed.
 func TestTimes(t *testing.T) {
 	var urls []string

@@ -77,7 +77,8 @@ func everything(t testing.TB) *rig {
 	h.Retry(ctx, router.RetryInfo{Outcome: router.Outcome{Status: 503}})
 	h.NoTarget(ctx, router.Prompt{}, &router.NoTargetError{})
 	h.Timed(ctx, router.Timing{Decision: d, Outcome: router.Outcome{Stage: router.FirstToken}, Request: time.Second})
-	h.Timed(ctx, router.Timing{Decision: d, Request: 3 * time.Second, Took: 2500 * time.Millisecond, Reply: 2 * time.Second,
+	h.Timed(ctx, router.Timing{Decision: d, Request: 3 * time.Second,
+		Took: 2500 * time.Millisecond, Reply: 2 * time.Second,
 		Outcome: router.Outcome{Stage: router.Finished, OutputTokens: 101, Streamed: true}})
 	return r
 }
@@ -349,7 +350,8 @@ func TestHooksAreChained(t *testing.T) {
 	f.Left("c", 5)
 	f.Forget("d")
 	f.ScrapeChanged("e", nil)
-	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "timed 5", "a ready tripped", "joined b",
+	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "timed 5",
+		"a ready tripped", "joined b",
 		"left c 5", "forget d", "scrape e <nil>"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

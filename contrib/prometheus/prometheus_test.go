@@ -339,7 +339,8 @@ func TestHooksAreChained(t *testing.T) {
 	})
 	l.Polled("f", time.Second, nil)
 	l.Changed(lmcache.Stale, lmcache.Status{ID: "g"})
-	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "timed 5", "a ready tripped", "joined b",
+	want := []string{"routed 1", "none router: no target", "token 2", "done 3", "retry 4", "timed 5",
+		"a ready tripped", "joined b",
 		"left c 5", "forget d",
 		"scrape e <nil>", "polled f 1s <nil>", "changed stale g"}
 	if d := cmp.Diff(want, got); d != "" {

@@ -25,7 +25,8 @@ func TestPromtool(t *testing.T) {
 	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("check metrics: %v\n%s", err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", "alerts.yaml").CombinedOutput()
+	rules := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", "alerts.yaml")
+	out, err := rules.CombinedOutput()
 	if err != nil {
 		t.Errorf("check rules: %v\n%s", err, out)
 	}
