@@ -145,9 +145,11 @@ peers:
 	$(BIN)/peers $(PEERS)
 
 # The buses of gateways that share, on real servers: nats-server as contrib/nats has it, and that of NATS_OLD if set;
-# Redis or Valkey, alone and as a cluster. A minute.
-REDIS_SERVER ?= redis-server
-REDIS_CLI    ?= redis-cli
+# Redis and, if it is there, Valkey, alone, as a cluster and with sentinels. A minute for each.
+REDIS_SERVER  ?= redis-server
+REDIS_CLI     ?= redis-cli
+VALKEY_SERVER ?= $(shell command -v valkey-server)
+VALKEY_CLI    ?= $(if $(VALKEY_SERVER),$(dir $(VALKEY_SERVER))valkey-cli)
 share:
 	@command -v $(REDIS_SERVER) >/dev/null && command -v $(REDIS_CLI) >/dev/null || { \
 	  echo "make share needs redis-server and redis-cli; REDIS_SERVER and REDIS_CLI name those of other places" >&2; exit 1; }
@@ -157,6 +159,8 @@ share:
 	$(GO) -C contrib/redis vet -tags real .
 	NATS_SERVERS=$(BIN)/nats-server$(addprefix :,$(NATS_OLD)) $(GO) -C contrib/nats test -tags real -count=1 -run Real .
 	REDIS_SERVER=$(REDIS_SERVER) REDIS_CLI=$(REDIS_CLI) $(GO) -C contrib/redis test -tags real -count=1 -run Real .
+	@test -n "$(VALKEY_SERVER)" || echo "valkey-server is not on PATH, and VALKEY_SERVER names none: it is left out"
+	$(if $(VALKEY_SERVER),REDIS_SERVER=$(VALKEY_SERVER) REDIS_CLI=$(VALKEY_CLI) $(GO) -C contrib/redis test -tags real -count=1 -run Real .)
 
 # The pages, the alert rules and the dashboard by the tools of others: promtool and a Prometheus that scrapes, evaluates
 # and answers, and Grafana's schema as its foundation SDK has it. Debian's package prometheus has the first two.

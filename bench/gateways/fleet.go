@@ -292,12 +292,12 @@ type fleetRow struct {
 	frames, bytes     float64       // a request
 	same              float64
 	losses            string
-	loadBefore        string
+	stall             time.Duration // by how much a sleep is too long, the 99th percentile
 }
 
 // measureFleet runs clients against a fleet.
 func (o *options) measureFleet(ctx context.Context, kind string, n int) (*fleetRow, error) {
-	row := &fleetRow{loadBefore: load()}
+	row := &fleetRow{}
 	f, err := o.newFleet(ctx, kind, n, false)
 	if err != nil {
 		return nil, err
@@ -344,6 +344,7 @@ func (o *options) measureFleet(ctx context.Context, kind string, n int) (*fleetR
 	if before, err = views(); err != nil {
 		return nil, err
 	}
+	stalls := watchStalls()
 	var p50s, p99s []uint32
 	for end := time.Now().Add(o.measure); time.Now().Before(end); {
 		if err := wait(min(time.Second, time.Until(end))); err != nil {
@@ -357,6 +358,7 @@ func (o *options) measureFleet(ctx context.Context, kind string, n int) (*fleetR
 		}
 	}
 	measured := time.Since(c.begun)
+	row.stall = stalls()
 	g, s, err := f.cpu()
 	if err != nil {
 		return nil, err
@@ -396,6 +398,49 @@ func (o *options) measureFleet(ctx context.Context, kind string, n int) (*fleetR
 	return row, nil
 }
 
+// watchStalls measures how much longer than asked for this process sleeps, until the 99th percentile is asked for: a
+// machine with too much to do makes gateways slow, too.
+func watchStalls() (p99 func() time.Duration) {
+	var all samples
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			start := time.Now()
+			select {
+			case <-done:
+				return
+			case <-time.After(5 * time.Millisecond):
+				all.add((time.Since(start) - 5*time.Millisecond).Microseconds())
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(done)
+		<-ended
+		return quantile(all.all(), 0.99)
+	}
+}
+
+// quietest measures up to o.repeat times, until the machine did not stall by more than o.stall, and returns the
+// measurement with the least.
+func (o *options) quietest(ctx context.Context, kind string, n int) (*fleetRow, error) {
+	var best *fleetRow
+	for range max(o.repeat, 1) {
+		r, err := o.measureFleet(ctx, kind, n)
+		if err != nil {
+			return nil, err
+		}
+		if best == nil || r.stall < best.stall {
+			best = r
+		}
+		if r.stall <= o.stall {
+			break
+		}
+	}
+	return best, nil
+}
+
 // looked is how many conversations the gateways' views are compared of.
 const looked = 40
 
@@ -412,10 +457,10 @@ func fleetTable(ctx context.Context, o *options) error {
 		"%d tokens, %d engines at %g of their time:\n\n", o.rate, maxTurns, o.systems,
 		o.prefix>>10, o.tokens, replicas, o.scale)
 	fmt.Fprintln(o.out, "| gateways | bus | requests | lost | cached | TTFT mean ms | p99 ms | lag p50 ms | p99 ms | "+
-		"views alike | frames, bytes a request | frames lost | CPU us a request: gateways | server | load |")
+		"views alike | frames, bytes a request | frames lost | CPU us a request: gateways | server | stall p99 ms |")
 	fmt.Fprintln(o.out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	one := func(n int, kind string) error {
-		r, err := o.measureFleet(ctx, kind, n)
+		r, err := o.quietest(ctx, kind, n)
 		if err != nil {
 			return fmt.Errorf("%d gateways, %s: %w", n, kind, err)
 		}
@@ -430,7 +475,7 @@ func fleetTable(ctx context.Context, o *options) error {
 		}
 		fmt.Fprintf(o.out, "| %d | %s | %d | %d | %.3f | %.1f | %.0f | %s | %s | %s | %s |\n", n, kind, r.requests, r.lost,
 			r.cached, float64(r.mean)/1e6, float64(r.p99)/1e6, strings.Join(shared, " | "), each(r.gateways, r.requests),
-			each(r.servers, r.requests), r.loadBefore)
+			each(r.servers, r.requests), ms(r.stall))
 		return nil
 	}
 	if slices.Contains(o.buses, "none") {

@@ -56,6 +56,8 @@ type options struct {
 	systems      int
 	seed         uint64
 	broken, calm time.Duration
+	repeat       int
+	stall        time.Duration
 }
 
 // parts are the measurements, in the order in which they are made.
@@ -101,6 +103,8 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	fs.Uint64Var(&o.seed, "seed", 1, "of the conversations")
 	fs.DurationVar(&o.broken, "broken", 8*time.Second, "`time` that a fault goes on, -run faults")
 	fs.DurationVar(&o.calm, "calm", 6*time.Second, "`time` after it is mended and the views are together")
+	fs.IntVar(&o.repeat, "repeat", 3, "most `times` that a row of -run fleet is measured while the machine stalls")
+	fs.DurationVar(&o.stall, "stall", 10*time.Millisecond, "`time` by which sleeps may be too long")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

@@ -146,15 +146,17 @@ func TestRealUser(t *testing.T) {
 	until(t, "it is refused", func() bool { return b.State().Err != nil && !b.State().Connected })
 }
 
-// TestRealSentinel: a Bus finds the server by its name with a sentinel.
-func TestRealSentinel(t *testing.T) {
-	p := start(t)
-	_, port, err := net.SplitHostPort(p.addr)
+// sentinel starts a sentinel that watches the server at an address under the name fleet.
+func sentinel(t testing.TB, addr string) *process {
+	t.Helper()
+	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
-	if err := os.WriteFile(file, []byte("sentinel monitor fleet 127.0.0.1 "+port+" 1\n"), 0o600); err != nil {
+	text := "sentinel monitor fleet 127.0.0.1 " + port + " 1\nsentinel down-after-milliseconds fleet 500\n" +
+		"sentinel failover-timeout fleet 2000\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -167,7 +169,78 @@ func TestRealSentinel(t *testing.T) {
 	s.args = []string{file, "--sentinel", "--port", port, "--bind", "127.0.0.1"}
 	s.up(t)
 	t.Cleanup(s.down)
+	return s
+}
+
+// TestRealSentinel: a Bus finds the server by its name with a sentinel.
+func TestRealSentinel(t *testing.T) {
+	s := sentinel(t, start(t).addr)
 	bustest.Run(t, bustest.Config{New: func(t testing.TB, n int) []share.Bus {
 		return buses(t, n, Config{Addrs: []string{s.addr}, Master: "fleet"})
 	}})
+}
+
+// TestRealFailover: if the server goes and sentinels name another, frames and requests pass by way of that one.
+func TestRealFailover(t *testing.T) {
+	first := start(t)
+	_, port, err := net.SplitHostPort(first.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, "--replicaof", "127.0.0.1 "+port)
+	watch := sentinel(t, first.addr)
+	ask := redis.NewSentinelClient(&redis.Options{Addr: watch.addr, Protocol: 2, DisableIdentity: true})
+	defer ask.Close()
+	until(t, "the sentinel knows the replica, and that it is in step", func() bool {
+		all, err := ask.Replicas(t.Context(), "fleet").Result()
+		return err == nil && len(all) == 1 && all[0]["master-link-status"] == "ok" && all[0]["flags"] == "slave"
+	})
+	a := bus(t, Config{Addrs: []string{watch.addr}, Master: "fleet"})
+	b := bus(t, Config{Addrs: []string{watch.addr}, Master: "fleet"})
+	got := make(chan bool, 1)
+	stop, err := b.Subscribe("x", func([]byte) {
+		select {
+		case got <- true:
+		default:
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	stopServing, err := b.Serve("y", func(request []byte) []byte { return append([]byte("re: "), request...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopServing()
+	pass := func() {
+		t.Helper()
+		until(t, "frames pass", func() bool {
+			_ = a.Publish("x", nil)
+			select {
+			case <-got:
+				return true
+			default:
+				return false
+			}
+		})
+		until(t, "requests pass", func() bool {
+			reply, err := a.Request(t.Context(), "y", []byte("z"))
+			return err == nil && string(reply) == "re: z"
+		})
+	}
+	pass()
+	killed := time.Now()
+	first.down()
+	until(t, "both are connected again", func() bool {
+		x, y := a.State(), b.State()
+		return x.Connected && y.Connected && x.Since.After(killed) && y.Since.After(killed)
+	})
+	for len(got) > 0 {
+		<-got
+	}
+	pass()
+	if addr, err := ask.GetMasterAddrByName(t.Context(), "fleet").Result(); err != nil || addr[1] == port {
+		t.Errorf("the sentinel names %v: %v", addr, err)
+	}
 }
