@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -114,7 +115,58 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// BenchmarkBodies makes both bodies of a 14 KB chat.
+// FuzzDrivers: the functions for a prefill engine's body, its reply and the decode engine's body agree with a map.
+func FuzzDrivers(f *testing.F) {
+	f.Add([]byte(`{"model":"m","prompt":"x","max_tokens":5,"stream":true}`), []byte(`{"remote_host":"h","new":[1,null]}`), int64(7))
+	f.Add([]byte(` {"bootstrap_room" : 1, "kv_transf\u0065r_params":{"a":"}"} } `), []byte(`{ }`), int64(1<<62))
+	f.Add([]byte(`{}`), []byte(`{"a":"\"kv_transfer_params\":{}"}`), int64(0))
+	f.Fuzz(func(t *testing.T, body, params []byte, room int64) {
+		var p map[string]any
+		if json.Unmarshal(params, &p) != nil || p == nil {
+			_ = Params(append(append([]byte(`{"kv_transfer_params":`), params...), '}'))
+			return
+		}
+		inner := bytes.Trim(params, " \t\r\n")
+		reply := append(append([]byte(`{"id":"kv_transfer_params","kv_transfer_params": `), inner...), `,"x":1}`...)
+		if got := Params(reply); !bytes.Equal(got, inner) {
+			t.Fatalf("%q of %q", got, reply)
+		}
+		for name, x := range map[string]struct {
+			make func(dst, body []byte) ([]byte, error)
+			set  []member
+		}{
+			"NIXLPrefill":   {NIXLPrefill, nixl},
+			"StoredPrefill": {StoredPrefill, prefillOnly},
+			"WithParams": {func(dst, body []byte) ([]byte, error) { return WithParams(dst, body, inner) },
+				[]member{{"kv_transfer_params", inner}}},
+			"WithBootstrap": {func(dst, body []byte) ([]byte, error) { return WithBootstrap(dst, body, "a\"b", 1, room) },
+				[]member{{"bootstrap_host", []byte(`"a\"b"`)}, {"bootstrap_port", one},
+					{"bootstrap_room", strconv.AppendInt(nil, room, 10)}}},
+		} {
+			got, err := x.make([]byte("#"), body)
+			if len(got) == 0 || got[0] != '#' {
+				t.Fatalf("%s loses what was there: %q", name, got)
+			}
+			want, bad := naive(body, x.set)
+			if bad != nil || want == nil {
+				continue
+			}
+			var m map[string]any
+			if err != nil || json.Unmarshal(got[1:], &m) != nil || !reflect.DeepEqual(m, want) {
+				t.Fatalf("%s: %q became %q, %v", name, body, got, err)
+			}
+			if Check(body) != nil {
+				continue
+			}
+			if name == "WithParams" && !bytes.HasSuffix(got, append(inner, '}')) {
+				t.Fatalf("the parameters are not verbatim: %q", got)
+			}
+		}
+	})
+}
+
+// BenchmarkBodies makes both bodies of a 14 KB chat, which is full of quotes. Append copies it, for comparison within
+// a run.
 func BenchmarkBodies(b *testing.B) {
 	body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("Hello, \\\"you\\\" there. ", 640) +
 		`"}],"stream":true,"stream_options":{"include_usage":true},"max_tokens":256}`)
@@ -126,6 +178,7 @@ func BenchmarkBodies(b *testing.B) {
 		"WithParams":    func() ([]byte, error) { return WithParams(buf, body, params) },
 		"WithBootstrap": func() ([]byte, error) { return WithBootstrap(buf, body, "10.0.0.1", 8998, 1<<62) },
 		"Check":         func() ([]byte, error) { return nil, Check(body) },
+		"Append":        func() ([]byte, error) { return append(buf, body...), nil },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(body)))

@@ -93,8 +93,9 @@ type Config struct {
 	// DecodeTimeout bounds the time until the first token at a decode target for which another has
 	// computed the prompt; the request is then sent to another one. 0 means 30 s, less than 0: no bound.
 	DecodeTimeout time.Duration
-	// PinnedFor is how long a prefill engine keeps the blocks for the decode engine. Parameters
-	// older than that are not sent again. 0 means 30 s.
+	// PinnedFor is how long a prefill engine keeps the blocks for the decode engine (vLLM's kv_lease_duration). Parameters
+	// older than two thirds of that are not sent, because an engine that gets them too late reads whatever the blocks
+	// hold then. 0 means 30 s.
 	PinnedFor time.Duration
 	// Transport sends to the prefill targets; nil means http.DefaultTransport.
 	Transport http.RoundTripper
@@ -117,7 +118,7 @@ type Trace struct {
 	Prefilled func(ctx context.Context, prefill, decode router.Decision, took time.Duration)
 	// PrefillFailed is called with each attempt at prefill that failed.
 	PrefillFailed func(context.Context, router.Decision, router.Outcome)
-	// Expired is called when parameters are dropped as older than Config.PinnedFor.
+	// Expired is called when parameters are dropped as too old; see Config.PinnedFor.
 	Expired func(router.Decision)
 	// Stranded is called when blocks were computed and not fetched, as far as is known.
 	Stranded func(context.Context, router.Decision)

@@ -190,8 +190,8 @@ func TestGone(t *testing.T) {
 	f.idle()
 }
 
-// TestReused: a decode target that fails before its first token is followed by another with the same
-// parameters.
+// TestReused: a decode target that fails before its first token is followed by another, with the same
+// parameters if it was not reached, and else with those of a second prefill at the same target.
 func TestReused(t *testing.T) {
 	for _, fault := range []vllmtest.Faults{{Refuse: true}, {Hang: true}, {Status: 503}} {
 		var f *fleet
@@ -199,16 +199,24 @@ func TestReused(t *testing.T) {
 		if fault.Hang {
 			cfg.DecodeTimeout = 2 * time.Second // which the other target must not meet
 		}
-		cfg.Trace.Prefilled = func(_ context.Context, _, d router.Decision, _ time.Duration) {
-			f.fault(f.names[d.Target.ID], fault) // the one that was chosen
+		var at []string
+		cfg.Trace.Prefilled = func(_ context.Context, p, d router.Decision, _ time.Duration) {
+			if at = append(at, p.Target.ID); len(at) == 1 {
+				f.fault(f.names[d.Target.ID], fault) // the one that was chosen
+			}
 		}
-		f = newFleet(t, disagg.NIXL, 1, 2, cfg)
+		f = newFleet(t, disagg.NIXL, 2, 2, cfg)
 		a, err := f.ask(t.Context(), body("x", 4000))
 		if err != nil || a.tries != 2 {
 			t.Fatalf("%+v: %+v, %v", fault, a, err)
 		}
 		st := f.split.Stats()
-		if st.Reused != 1 || st.Split != 1 || st.Stranded != 0 || (st.Silent == 1) != fault.Hang {
+		again := uint64(1)
+		if fault.Refuse {
+			again = 0
+		}
+		if st.Reused != 1-again || st.Split != 1+again || st.Again != again || st.Stranded != again ||
+			(st.Silent == 1) != fault.Hang || at[0] != at[len(at)-1] {
 			t.Errorf("%+v: %+v", fault, st)
 		}
 		if n := f.at[a.from].Stats().ExternalTokens; n < 3900 {
@@ -224,7 +232,7 @@ func TestExpired(t *testing.T) {
 	cfg := disagg.Config{PinnedFor: time.Nanosecond}
 	cfg.Trace.Prefilled = func(_ context.Context, _, d router.Decision, _ time.Duration) {
 		if f.split.Stats().Split == 1 {
-			f.fault(f.names[d.Target.ID], vllmtest.Faults{Status: 503})
+			f.fault(f.names[d.Target.ID], vllmtest.Faults{Refuse: true})
 		}
 	}
 	f = newFleet(t, disagg.NIXL, 2, 2, cfg)

@@ -139,12 +139,17 @@ func (f *fleet) ask(ctx context.Context, b []byte) (answer, error) {
 	return a, err
 }
 
-// idle waits until nothing is counted anywhere.
+// idle checks that nothing is counted anywhere, and that no replica has read blocks of other prompts.
 func (f *fleet) idle() {
 	f.t.Helper()
 	for _, s := range f.view.Snapshot() {
 		if l := s.Target.Load; l.InFlight != 0 || l.Prefill != 0 {
 			f.t.Errorf("%s ends with %+v", f.names[s.Target.ID], l)
+		}
+	}
+	for name, s := range f.at {
+		if n := s.Stats().WrongBlocks; n != 0 {
+			f.t.Errorf("%s read blocks of other prompts %d times", name, n)
 		}
 	}
 }

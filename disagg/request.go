@@ -111,15 +111,24 @@ func (q *request) sequential(ctx context.Context, l *router.Lease) (router.Outco
 		o, err := q.do(ctx, l, q.Header, body, true, nil)
 		served := o.SawToken() || o.Stage == router.Finished
 		q.held = q.held && !served
-		if q.s.cfg.Protocol != NIXL || served || o.Status != http.StatusInternalServerError ||
-			q.again == maxAgain || context.Cause(ctx) != nil {
+		if q.s.cfg.Protocol != NIXL || served || unsent(o) || context.Cause(ctx) != nil {
 			return o, err
 		}
-		// The engine cannot fetch the blocks, which may not be its fault.
-		q.again++
-		q.s.n.again.Add(1)
+		// The engine may have fetched the blocks, or given them up, and the prefill engine may have other
+		// prompts in them now. No engine would notice.
+		q.strand(ctx)
 		q.params, q.held = nil, false
+		if o.Status != http.StatusInternalServerError || q.again == maxAgain {
+			return o, err
+		}
+		q.again++ // the engine could not fetch the blocks, which may not be its fault
 	}
+}
+
+// unsent reports whether a request that ended so has not reached the target.
+func unsent(o router.Outcome) bool {
+	var op *net.OpError
+	return o.NotSent || errors.As(o.Err, &op) && op.Op == "dial"
 }
 
 // handed reports whether a decode target can have what was computed for another one.
@@ -131,7 +140,8 @@ func (q *request) handed(d router.Decision) bool {
 	if q.s.cfg.Protocol == Stored {
 		return true
 	}
-	if q.params != nil && time.Since(q.since) >= q.s.cfg.PinnedFor {
+	if q.params != nil && time.Since(q.since) >= q.s.cfg.PinnedFor/3*2 {
+		q.held = false
 		q.s.n.expired.Add(1)
 		if f := q.s.cfg.Trace.Expired; f != nil {
 			f(q.from)
@@ -177,6 +187,9 @@ func (q *request) prefill(ctx context.Context, l *router.Lease) error {
 		d := pl.Decision()
 		if o.Stage == router.Finished {
 			pl.Done(o)
+			if q.from.Target.ID != "" {
+				q.s.n.again.Add(1)
+			}
 			q.from, q.params, q.since, q.used, q.held = d, Params(reply.Body), time.Now(), false, true
 			q.s.n.split.Add(1)
 			if f := q.s.cfg.Trace.Prefilled; f != nil {

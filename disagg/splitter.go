@@ -40,7 +40,7 @@ type Stats struct {
 	// Skipped counts the decode targets that computed the prompt too, by the reason; it has every reason.
 	Skipped map[Skip]uint64
 	// Reused are parameters sent to a further decode target, Again prompts that were prefilled once more because their
-	// blocks were gone, Expired parameters dropped as older than PinnedFor.
+	// blocks were gone or may be, Expired parameters dropped as too old; see Config.PinnedFor.
 	Reused, Again, Expired uint64
 	// Stranded are prompts that were computed for a decode target which did not reply.
 	Stranded uint64
@@ -112,8 +112,10 @@ func (e *PrefillError) Is(target error) bool { return target == ErrPrefill }
 // Do chooses a decode target for p, has the prompt computed elsewhere if that pays, and calls send with the request for
 // the decode target. It retries, counts and settles as router.Router.Do does; send returns before its ctx has been done
 // for long, and may be called more than once for a target. If prefill fails, another target is tried, then, unless
-// Config.Strict is set, the decode target alone. If the decode target fails before its first token, another one gets
-// the same parameters as long as the blocks are pinned; if they are gone, the same prefill target is asked once more.
+// Config.Strict is set, the decode target alone. If the decode target cannot be reached, another one gets the same
+// parameters as long as the blocks are pinned. If it fails otherwise before its first token, it may have fetched the
+// blocks or given them up, so the same prefill target, which has the prompt cached, is asked once more: engines do not
+// notice that blocks have gone to another prompt.
 //
 // send calls Attempt.FirstToken. The Outcome's CachedTokens are ignored if another target has computed the prompt,
 // because engines then report that one's.

@@ -254,6 +254,9 @@ func (s *Server) simulate(
 			if err := s.receive(r.Context(), g, b, q); err != nil {
 				return err
 			}
+			if q.wrong {
+				rep.seed = mix(rep.seed + 1)
+			}
 		}
 		if err := q.engine.submit(q); err != nil {
 			return err

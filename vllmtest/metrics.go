@@ -17,6 +17,7 @@ type counters struct {
 	aborted, rejected, preempted             uint64
 	external                                 uint64 // prompt tokens that another replica has computed
 	expired                                  uint64 // requests with blocks that nobody fetched
+	wrong                                    uint64 // requests with blocks that may be another prompt's
 
 	iterationTokens, promptLen, outputLen histogram
 	ttft, itl, tpot, e2e, queue           histogram
@@ -244,7 +245,7 @@ func (s snapshot) plus(o snapshot) snapshot {
 		{&s.outputTokens, o.outputTokens},
 		{&s.stopped, o.stopped}, {&s.length, o.length}, {&s.aborted, o.aborted}, {&s.rejected, o.rejected},
 		{&s.preempted, o.preempted}, {&s.evicted, o.evicted},
-		{&s.external, o.external}, {&s.expired, o.expired},
+		{&s.external, o.external}, {&s.expired, o.expired}, {&s.wrong, o.wrong},
 	} {
 		*n.to += n.from
 	}

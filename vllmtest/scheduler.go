@@ -27,6 +27,7 @@ type seq struct {
 	external int   // leading tokens that another replica has computed
 	reports  bool  // cached is reported, which that replica found
 	reported int   // in its own cache
+	wrong    bool  // they may be those of other prompts
 	pin      bool  // the blocks are kept when it has finished, for another replica
 	room     int64 // of SGLang's request
 	store    bool  // the blocks of the prompt are stored for others

@@ -80,6 +80,9 @@ type Stats struct {
 	// ExternalTokens are those of prompts that another replica had computed, Expired the
 	// requests with blocks that no other replica fetched in time (Config.Transfer).
 	ExternalTokens, Expired uint64
+	// WrongBlocks are requests with parameters of blocks that another replica had fetched, or that were kept no
+	// more. An engine notices nothing, and replies to a prompt that is not the client's.
+	WrongBlocks uint64
 	// Steps of the scheduler, sequences Preempted, cached blocks Evicted.
 	Steps, Preempted, Evicted uint64
 	Restarts                  uint64
@@ -320,6 +323,7 @@ func (st *Stats) add(e snapshot) {
 	st.OutputTokens += e.outputTokens
 	st.ExternalTokens += e.external
 	st.Expired += e.expired
+	st.WrongBlocks += e.wrong
 	st.Steps += e.steps
 	st.Preempted += e.preempted
 	st.Evicted += e.evicted

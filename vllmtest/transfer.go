@@ -16,8 +16,10 @@ import (
 //
 //   - "nixl", as vLLM's NixlConnector: kv_transfer_params with do_remote_decode has the blocks of the
 //     prompt kept for PinnedFor, unless the reply ended by itself, and the reply has the parameters for
-//     another replica, once. Parameters that name no such blocks are a 500 at once; those of
-//     do_remote_prefill without a remote_host end the process, as Restart does.
+//     another replica, once. Parameters of a process that has ended are a 500 at once. Those of blocks that were
+//     fetched, or are kept no more, are not noticed: the replica reads the blocks, which may be other prompts', and its
+//     reply has another text than that of the prompt (Stats.WrongBlocks). Parameters of do_remote_prefill without a
+//     remote_host end the process, as Restart does.
 //   - "stored": the replica writes the blocks of each prompt that it has computed to the Hub, and reads those there.
 //   - "sglang": bootstrap_room. A replica that decodes waits for the one that prefills with the same number, if need
 //     be for ever, and refuses a request without one.
@@ -43,6 +45,7 @@ type Hub struct {
 	mu      sync.Mutex
 	ids     uint64
 	pinned  map[string]*handle
+	engines map[string]*generation // by the ID in the parameters
 	rooms   map[int64]*meeting
 	stored  map[blockKey]struct{}
 	pending int
@@ -109,8 +112,13 @@ func (s *Server) receive(ctx context.Context, g *generation, b *body, q *seq) er
 			<-ctx.Done()
 			panic(http.ErrAbortHandler)
 		}
-		if h = t.Hub.fetch(p.RemoteEngineID + "/" + p.RemoteRequestID); h == nil || h.gone() {
-			return &requestError{status: http.StatusInternalServerError, msg: "KV load failed: there are no such blocks"}
+		if !t.Hub.alive(p.RemoteEngineID) {
+			return &requestError{status: http.StatusInternalServerError, msg: "KV load failed: there is no such engine"}
+		}
+		if h = t.Hub.fetch(p.RemoteEngineID + "/" + p.RemoteRequestID); h == nil {
+			q.external, q.reports, q.wrong = q.prompt-1, true, true
+			q.engine.wrongBlocks()
+			return s.carry(ctx, g, q.external)
 		}
 	case t.Protocol == "nixl" && p != nil && p.DoRemoteDecode:
 		q.pin = true
@@ -197,9 +205,9 @@ func (s *Server) hand(g *generation, q *seq) []byte {
 		h.release()
 		return nil
 	}
-	id := t.Hub.pin(s.addr, h)
+	engine, id := t.Hub.pin(h)
 	time.AfterFunc(keep, func() {
-		if t.Hub.fetch(s.addr+"/"+id) != nil {
+		if t.Hub.fetch(engine+"/"+id) != nil {
 			h.release()
 			h.seq.engine.expired()
 		}
@@ -211,7 +219,7 @@ func (s *Server) hand(g *generation, q *seq) []byte {
 		ids = append(ids, int(b))
 	}
 	out, err := json.Marshal(map[string]any{
-		"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [][]int{ids}, "remote_engine_id": s.addr,
+		"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [][]int{ids}, "remote_engine_id": engine,
 		"remote_request_id": id, "remote_host": host, "remote_port": n, "tp_size": 1,
 	})
 	if err != nil {
@@ -239,6 +247,13 @@ func (h *handle) release() {
 	h.seq.blocks = nil
 }
 
+// wrongBlocks counts a request with blocks that may be another prompt's.
+func (e *engine) wrongBlocks() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.m.wrong++
+}
+
 // expired counts blocks that nobody fetched.
 func (e *engine) expired() {
 	e.mu.Lock()
@@ -246,17 +261,37 @@ func (e *engine) expired() {
 	e.m.expired++
 }
 
-func (h *Hub) pin(engine string, hd *handle) string {
+// pin keeps blocks and returns the IDs of the engine and of the request.
+func (h *Hub) pin(hd *handle) (engine, id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.pinned == nil {
-		h.pinned = make(map[string]*handle)
+		h.pinned, h.engines = make(map[string]*handle), make(map[string]*generation)
 	}
+	engine = fmt.Sprintf("%p", hd.g)
+	h.engines[engine] = hd.g
 	h.ids++
-	id := strconv.FormatUint(h.ids, 16)
+	id = strconv.FormatUint(h.ids, 16)
 	h.pinned[engine+"/"+id] = hd
 	h.pending++
-	return id
+	return engine, id
+}
+
+// alive reports whether the process with an ID runs.
+func (h *Hub) alive(engine string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := h.engines[engine]
+	if g == nil {
+		return false
+	}
+	select {
+	case <-g.ended:
+		delete(h.engines, engine)
+		return false
+	default:
+		return true
+	}
 }
 
 // fetch takes the blocks with this key, nil if they are not there.

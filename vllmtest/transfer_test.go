@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -57,8 +58,10 @@ func TestTransfer(t *testing.T) {
 	if p.Stats().BlocksUsed != 0 {
 		t.Errorf("blocks are still in use: %+v", p.Stats())
 	}
-	if status, _ = complete(t, d, decode); status != 500 {
-		t.Errorf("a second fetch is a %d", status)
+	first := m["choices"]
+	if status, m = complete(t, d, decode); status != 200 || d.Stats().WrongBlocks != 1 ||
+		reflect.DeepEqual(m["choices"], first) {
+		t.Errorf("a second fetch is a %d with %v", status, m["choices"])
 	}
 	if status, _ = complete(t, d, `{"prompt":"x","kv_transfer_params":{"do_remote_prefill":true}}`); status != 0 {
 		t.Errorf("without a host: %d", status)
