@@ -172,6 +172,11 @@ metrics:
 	$(GO) -C contrib/prometheus test -tags promtool -count=1 -v -run 'Promtool|RealPrometheus' .
 	$(GO) -C cmd/warmroute test -tags promtool -count=1 -v -run Promtool .
 
+# Gateways that share: processes on real buses, measured and broken; see bench/gateways.
+gateways:
+	CGO_ENABLED=0 $(GO) -C bench build -o $(BIN)/gateways ./gateways
+	$(BIN)/gateways $(GATEWAYS)
+
 # Two real engines on this machine's processor: what the gateway predicts of their
 # caches, also with speculation, and each strategy's time to first token; see bench/live. Not part of test: it says first what it needs.
 # LIVE_PYTHON names a Python 3.11 to 3.14 other than python3.

@@ -86,9 +86,11 @@ func (sh *sharing) connect(f *file.Share, user, password string, log *slog.Logge
 		return bus, nil
 	case file.BusEmbedded:
 		_, address, _ := strings.Cut(f.Bus[0], "://")
-		sh.server, err = nats.NewServer(nats.ServerConfig{
-			Cluster: address, Peers: f.Peers, User: user, Password: password, Log: log,
-		})
+		c := nats.ServerConfig{Cluster: address, Peers: f.Peers, User: user, Password: password, Log: log}
+		if f.CertFile != "" {
+			c.TLS = secure
+		}
+		sh.server, err = nats.NewServer(c)
 		if err != nil {
 			return nil, err
 		}

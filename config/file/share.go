@@ -34,7 +34,8 @@ type Share struct {
 	PasswordEnv     string `toml:"password_env"`
 	CredentialsFile string `toml:"credentials_file"`
 	// CAFile, CertFile and KeyFile are PEM files for TLS to the bus: the authorities of its certificates ("": those of
-	// the system), and a certificate of this gateway with its key.
+	// the system), and a certificate of this gateway with its key. Embedded servers show it to each other: it has to be
+	// one for servers and for clients.
 	CAFile   string `toml:"ca_file"`
 	CertFile string `toml:"cert_file"`
 	KeyFile  string `toml:"key_file"`
@@ -147,6 +148,9 @@ func (c *checker) share() {
 	}
 	if at := child(path, "cert_file"); (s.CertFile == "") != (s.KeyFile == "") && c.good(at) {
 		c.failTable(path, "cert_file and key_file go together")
+	}
+	if kind == BusEmbedded && s.CAFile != "" && s.CertFile == "" && c.good(child(path, "ca_file")) {
+		c.fail(child(path, "ca_file"), nil, "needs cert_file: embedded servers show each other certificates")
 	}
 	if at := child(path, "subject"); c.good(at) && !share.ValidSubject(s.Subject) {
 		c.fail(at, s.Subject, "%q must have letters, digits and hyphens, with single dots between them", s.Subject)

@@ -42,6 +42,7 @@ func TestShare(t *testing.T) {
 		{"bus = [\"nats://a:1\"]\nredis_cluster = true\n" + secret, "share.redis_cluster: is for a bus of the kind redis"},
 		{"bus = [\"nats://a:1\"]\nuser_env = \"NONE\"\n" + secret, "share.user_env: names"},
 		{"bus = [\"nats://a:1\"]\nkey_file = \"f\"\n" + secret, "cert_file and key_file go together"},
+		{"bus = [\"embedded://a:1\"]\nca_file = \"f\"\n" + secret, "needs cert_file"},
 		{"bus = [\"nats://a:1\"]\nsubject = \"a.*\"\n" + secret, "share.subject: \"a.*\" must have"},
 		{"bus = [\"nats://a:1\"]\nname = \"" + strings.Repeat("n", 65) + "\"\n" + secret, "share.name: has more than 64"},
 		{"bus = [\"nats://a:1\"]\ncache = false\nload = false\n" + secret, "neither cache nor load"},

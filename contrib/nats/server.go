@@ -1,7 +1,9 @@
 package nats
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +28,10 @@ type ServerConfig struct {
 	Peers []string
 	// User and Password are those of the cluster, the same for all gateways; "": none.
 	User, Password string
+	// TLS is for the connections between the servers; nil: they are not encrypted. Its Certificates are shown both ways,
+	// so each needs one for servers and for clients. Those of others are checked by RootCAs, whichever side began, and
+	// by ServerName: "" means the host of Peers if it is one name for all, else the address that is dialed.
+	TLS *tls.Config
 	// Lookup is how often Run looks up the names of Peers. 0 means 5 s.
 	Lookup time.Duration
 	// Log gets the server's warnings and errors; nil: no log.
@@ -70,6 +76,14 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		o.DontListen, o.Host, o.Port = false, "127.0.0.1", server.RANDOM_PORT
 		o.Cluster = server.ClusterOpts{Name: clusterName, Host: host, Port: int(n), Username: cfg.User,
 			Password: cfg.Password, NoAdvertise: true, ConnectRetries: 1 << 20}
+		if cfg.TLS != nil {
+			o.Cluster.TLSConfig, o.Cluster.TLSTimeout = mutual(cfg.TLS, cfg.Peers), tlsTimeout.Seconds()
+		}
+	} else if cfg.TLS != nil {
+		return nil, fmt.Errorf("nats: %w", &router.ConfigError{Field: "TLS", Value: "(set)", Allowed: "nil, without a Cluster"})
+	}
+	if cfg.TLS != nil && len(cfg.TLS.Certificates) == 0 && cfg.TLS.GetCertificate == nil {
+		return nil, fmt.Errorf("nats: %w", &router.ConfigError{Field: "TLS", Value: "(set)", Allowed: "with a certificate"})
 	}
 	for _, p := range cfg.Peers {
 		if _, _, err := net.SplitHostPort(p); err != nil || cfg.Cluster == "" {
@@ -95,6 +109,32 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return nil, errors.New("nats: the server did not start; is the cluster's address free?")
 	}
 	return s, nil
+}
+
+// tlsTimeout bounds a handshake between servers: on a machine with much to do the two seconds of NATS are few.
+const tlsTimeout = 10 * time.Second
+
+// mutual returns c for servers of which each shows a certificate to the other.
+func mutual(c *tls.Config, peers []string) *tls.Config {
+	c = c.Clone()
+	if c.ClientAuth == tls.NoClientCert {
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	if c.ClientCAs == nil {
+		c.ClientCAs = c.RootCAs
+	}
+	c.MinVersion = max(c.MinVersion, tls.VersionTLS12)
+	names := map[string]bool{}
+	for _, p := range peers {
+		host, _, _ := net.SplitHostPort(p) // it was checked, or is refused next
+		names[host] = true
+	}
+	for name := range names { // its addresses are dialed, and the certificates have the name
+		if len(names) == 1 && net.ParseIP(name) == nil {
+			c.ServerName = cmp.Or(c.ServerName, name)
+		}
+	}
+	return c
 }
 
 // peers looks up the addresses of Peers.
