@@ -18,7 +18,7 @@ OLDER     = go1.25.14
 JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
-  bench peers live clients share metrics soak tools deps licenses release
+  bench peers live clients share gateways metrics soak tools deps licenses release
 
 demo:
 	CGO_ENABLED=0 $(GO) -C cmd/warmroute run . -demo

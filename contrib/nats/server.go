@@ -80,7 +80,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 			o.Cluster.TLSConfig, o.Cluster.TLSTimeout = mutual(cfg.TLS, cfg.Peers), tlsTimeout.Seconds()
 		}
 	} else if cfg.TLS != nil {
-		return nil, fmt.Errorf("nats: %w", &router.ConfigError{Field: "TLS", Value: "(set)", Allowed: "nil, without a Cluster"})
+		return nil, fmt.Errorf("nats: %w",
+			&router.ConfigError{Field: "TLS", Value: "(set)", Allowed: "nil, without a Cluster"})
 	}
 	if cfg.TLS != nil && len(cfg.TLS.Certificates) == 0 && cfg.TLS.GetCertificate == nil {
 		return nil, fmt.Errorf("nats: %w", &router.ConfigError{Field: "TLS", Value: "(set)", Allowed: "with a certificate"})

@@ -128,22 +128,22 @@ func TestClusterTLSName(t *testing.T) {
 	})
 }
 
-// TestClusterTLSStrangers: who has no certificate of the fleet's authority, or does not encrypt, is no peer, whichever
+// TestClusterTLSOthers: who has no certificate of the fleet's authority, or does not encrypt, is no peer, whichever
 // side dials.
-func TestClusterTLSStrangers(t *testing.T) {
+func TestClusterTLSOthers(t *testing.T) {
 	ours, theirs := newAuthority(), newAuthority()
 	loopback := net.IPv4(127, 0, 0, 1)
 	untrusted := theirs.issue("", loopback)
 	untrusted.RootCAs = ours.pool // it would take us
 	elsewhere := ours.issue("another.test")
-	for name, stranger := range map[string]*tls.Config{
+	for name, other := range map[string]*tls.Config{
 		"no encryption": nil, "another authority": untrusted, "another name": elsewhere,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, dials := range []string{"ours", "the stranger"} {
+			for _, dials := range []string{"ours", "the other"} {
 				a, b := freeAddr(t), freeAddr(t)
 				c := ServerConfig{Cluster: a, TLS: ours.issue("", loopback)}
-				x := ServerConfig{Cluster: b, TLS: stranger}
+				x := ServerConfig{Cluster: b, TLS: other}
 				if dials == "ours" {
 					c.Peers = []string{b}
 				} else {
@@ -154,11 +154,11 @@ func TestClusterTLSStrangers(t *testing.T) {
 				}
 				s := must(NewServer(c))
 				u := must(NewServer(x))
-				// A peer comes after it, so the stranger had its time.
+				// A peer comes after it, so the other one had its time.
 				good := must(NewServer(ServerConfig{Cluster: freeAddr(t), Peers: []string{a}, TLS: ours.issue("", loopback)}))
 				until(t, "a peer is connected", func() bool { return good.Peers() == 1 && s.Peers() >= 1 })
 				if n := s.Peers(); n != 1 || u.Peers() != 0 {
-					t.Errorf("%s dials: the stranger has %d peers, and ours %d of 1", dials, u.Peers(), n)
+					t.Errorf("%s dials: the other has %d peers, and ours %d of 1", dials, u.Peers(), n)
 				}
 				for _, server := range []*Server{s, u, good} {
 					server.Close()
