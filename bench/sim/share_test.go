@@ -52,3 +52,43 @@ func TestSharing(t *testing.T) {
 		t.Errorf("with losses %.3f s, one %.3f", lossy, one)
 	}
 }
+
+// Whole paths that others cannot apply are worth little, and frames that wait for a timer less than those that do not.
+func TestOtherSharing(t *testing.T) {
+	var source trace.Source
+	for _, s := range trace.Generated() {
+		if s.Name == "b2b-saas" {
+			source = s
+		}
+	}
+	w, err := source.Build(4, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(s Sharing) *Result {
+		r, err := Run(context.Background(), Config{
+			Workload: w, Seed: 1, Gateways: 4, Scrape: 5 * time.Second, Share: s,
+			Policy: Policy{Name: leastwork.Name, New: func(e Env) (router.Strategy, error) {
+				return leastwork.New(leastwork.Config{Rand: e.Rand, Share: e.Share})
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	apart := run(Sharing{})
+	paths := run(Sharing{On: true, Paths: true, Every: time.Second})
+	timer := run(Sharing{On: true, Every: 10 * time.Second, NoLoad: true})
+	shared := run(Sharing{On: true})
+	if paths.Frames != 0 || timer.Frames == 0 {
+		t.Errorf("%d frames of paths, %d of a timer", paths.Frames, timer.Frames)
+	}
+	if paths.HitShare > apart.HitShare+0.1 || timer.HitShare < apart.HitShare || shared.TTFT.Mean > timer.TTFT.Mean {
+		t.Errorf("hits %.3f, paths %.3f, a timer %.3f; time to first token %.3f s with it, %.3f s without", apart.HitShare,
+			paths.HitShare, timer.HitShare, timer.TTFT.Mean, shared.TTFT.Mean)
+	}
+	if again := run(Sharing{On: true, Paths: true, Every: time.Second}); again.TTFT.Mean != paths.TTFT.Mean {
+		t.Error("equal seeds give other runs")
+	}
+}
