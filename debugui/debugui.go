@@ -89,6 +89,9 @@ type Config struct {
 	// ExplainRate is the number of decisions a second that are explained at most
 	// while the page is open. 0 means DefaultExplainRate; less than 0: none.
 	ExplainRate int
+	// Speed is how many times as fast as the clock the fleet's time runs, as a simulated one's may; durations of
+	// requests are multiplied by it. 0 means 1.
+	Speed float64
 	// MaxBody bounds a prompt to try, in bytes. 0 means DefaultMaxBody.
 	MaxBody int64
 }
@@ -123,6 +126,12 @@ func (c *Config) check() error {
 				"ports are left out, and \"*\" stands alone", i, h))
 		}
 	}
+	switch {
+	case c.Speed == 0:
+		c.Speed = 1
+	case !(c.Speed > 0 && c.Speed <= 1e6):
+		errs = append(errs, fmt.Errorf("debugui: Config.Speed: %v is not above 0 and at most 1e6", c.Speed))
+	}
 	if c.Title == "" {
 		c.Title = "Warmroute"
 	}
@@ -140,6 +149,7 @@ type Page struct {
 	asked           atomic.Int64 // when the page last asked for news, in Unix nanoseconds
 	reading, trying chan struct{}
 	sample, spills  pacer
+	story           atomic.Pointer[storyState]
 
 	mu     sync.RWMutex
 	routes []*route

@@ -1,7 +1,9 @@
 package debugui_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,4 +28,32 @@ func ExamplePage_Gap() {
 	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/state", nil))
 	fmt.Println(strings.Contains(w.Body.String(), "2 messages are missing between 41 and 44"))
 	// Output: true
+}
+
+// A demonstration shows its measurements, and how far it is.
+func ExamplePage_Present() {
+	page, err := debugui.New(debugui.Config{Title: "A comparison"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	page.Present(debugui.Story{About: "The same chats, twice.", Chapters: []debugui.Chapter{{
+		Title:   "Which is sooner?",
+		Columns: []debugui.Column{{Name: "a", State: debugui.Over}, {Name: "b", State: debugui.Running, Done: 3, Of: 10}},
+		Rows:    []debugui.Row{{Label: "first token", Values: []string{"200 ms", "50 ms"}, Better: "4.0x better"}},
+	}}})
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/state", nil))
+	var state struct {
+		Story struct {
+			Chapters []struct {
+				Columns []struct{ Name, State string }
+			}
+		}
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &state); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(state.Story.Chapters[0].Columns)
+	// Output:
+	// [{a over} {b running}]
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +82,29 @@ type route struct {
 	totals  totals
 	model   string // of the last prompt that had one
 	usage   observe.Usage
+	first   struct{ all, warm, cold recent } // times to the first token
+}
+
+// recent are the last few durations of a kind.
+type recent struct {
+	kept [256]time.Duration
+	n    int // that there were
+}
+
+func (r *recent) add(d time.Duration) {
+	r.kept[r.n%len(r.kept)] = d
+	r.n++
+}
+
+// median returns the median in milliseconds, -1 if there is none.
+func (r *recent) median() int64 {
+	n := min(r.n, len(r.kept))
+	if n == 0 {
+		return -1
+	}
+	s := slices.Clone(r.kept[:n])
+	slices.Sort(s)
+	return s[n/2].Milliseconds()
 }
 
 func newRoute(p *Page, name string) *route {
@@ -129,7 +153,12 @@ func (p *Page) Trace(name string, next router.Trace) router.Trace {
 				next.Retry(ctx, i)
 			}
 		},
-		Timed: next.Timed,
+		Timed: func(ctx context.Context, t router.Timing) {
+			r.timed(t)
+			if next.Timed != nil {
+				next.Timed(ctx, t)
+			}
+		},
 	}
 }
 
@@ -278,7 +307,26 @@ func (r *route) firstToken(d router.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.flying[key]; e != nil {
-		e.first = time.Since(e.at)
+		e.first = r.page.scaled(time.Since(e.at))
+	}
+}
+
+// scaled returns a duration of the fleet's time.
+func (p *Page) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * p.cfg.Speed) }
+
+func (r *route) timed(t router.Timing) {
+	if t.Outcome.Stage != router.FirstToken {
+		return
+	}
+	took := r.page.scaled(t.Request)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.first.all.add(took)
+	switch t.Decision.Reason {
+	case router.ReasonWarm:
+		r.first.warm.add(took)
+	case router.ReasonCold:
+		r.first.cold.add(took)
 	}
 }
 
@@ -308,7 +356,7 @@ func (r *route) done(d router.Decision, o router.Outcome) {
 	delete(r.flying, key)
 	was := e.bad()
 	e.key = nil
-	e.stage, e.status, e.whole = observe.Stage(o.Stage), o.Status, time.Since(e.at)
+	e.stage, e.status, e.whole = observe.Stage(o.Stage), o.Status, r.page.scaled(time.Since(e.at))
 	e.prompts, e.hits = max(o.PromptTokens, 0), max(o.CachedTokens, 0)
 	if e.bad() && !was {
 		r.note(e)

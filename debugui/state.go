@@ -31,6 +31,11 @@ type state struct {
 	HasIndex bool     `json:"hasIndex"`
 	HasWarm  bool     `json:"hasWarmed"`
 
+	// Books says that the strategy keeps books of cached prompts; otherwise the shares are not known.
+	Books bool        `json:"books"`
+	First firstState  `json:"first"`
+	Story *storyState `json:"story"` // nil: there is none
+
 	Totals totals  `json:"totals"`
 	Rate   float64 `json:"rate"`   // picks a second, lately
 	Share  int     `json:"share"`  // cached, in thousandths, over the time that is shown; -1: unknown
@@ -50,6 +55,13 @@ type state struct {
 	StreamsOf int            `json:"streamsOf"`
 	Decisions []brief        `json:"decisions"`
 	Events    []event        `json:"events"`
+}
+
+// firstState are medians of the time to the first token, in milliseconds, of the last requests of each kind; -1: none.
+type firstState struct {
+	All  int64 `json:"all"`
+	Warm int64 `json:"warm"`
+	Cold int64 `json:"cold"`
 }
 
 type targetState struct {
@@ -181,6 +193,7 @@ func (p *Page) serveState(w http.ResponseWriter, req *http.Request) {
 		Sizes: sizeNames[:], Routes: []string{}, Series: []int{}, Picks: []int{}, Targets: []targetState{},
 		States: map[string]int{}, Waiting: -1, Streams: []streamState{}, Decisions: []brief{}, Events: []event{},
 	}
+	s.Story, s.First = p.story.Load(), firstState{-1, -1, -1}
 	r := p.list(&s, q.Get("route"))
 	if r != nil {
 		r.fill(&s, now, q.Get("show"), strings.ToLower(clip(q.Get("find"), 200)))
@@ -233,6 +246,9 @@ func (r *route) fill(s *state, now time.Time, show, find string) {
 		s.Targets = s.Targets[:maxRows]
 	}
 	r.numbers(s, now, show)
+	if s.Books = !bookless[watched.Strategy]; !s.Books {
+		s.forgetShares()
+	}
 	r.sourcesOf(s, watched)
 }
 
@@ -283,6 +299,7 @@ func (r *route) numbers(s *state, now time.Time, show string) {
 		}
 		return len(s.Decisions) < maxRows/2
 	})
+	s.First = firstState{r.first.all.median(), r.first.warm.median(), r.first.cold.median()}
 	r.mu.Unlock()
 
 	s.Share = whole.total(at, spans).share()
@@ -387,4 +404,32 @@ func (p *Page) serveDecision(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	reply(w, out)
+}
+
+// bookless are the strategies of the library's that keep no books of cached prompts: nothing is believed, which
+// is not the same as that nothing is cached.
+var bookless = map[string]bool{
+	"round_robin": true, "random": true, "power_of_two": true, "least_load": true, "consistent_hash": true,
+}
+
+// forgetShares makes all believed shares unknown.
+func (s *state) forgetShares() {
+	s.Share = -1
+	unknown := func(series []int) {
+		for i := range series {
+			series[i] = -1
+		}
+	}
+	unknown(s.Series)
+	for i := range s.Targets {
+		t := &s.Targets[i]
+		t.Share = -1
+		unknown(t.Series)
+		for j := range t.BySize {
+			t.BySize[j][1] = -1
+		}
+	}
+	for i := range s.Decisions {
+		s.Decisions[i].Cached = -1
+	}
 }

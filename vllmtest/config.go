@@ -69,6 +69,11 @@ type Config struct {
 	// fast. Below steps of some 100 us the timers of the machine set the pace.
 	TimeScale float64
 
+	// FirstToken, if set, is called with the time from each request's arrival at the engine to its first token, by the
+	// engine's own clock: it advances by the time of each step, without TimeScale, and so does not depend on how late the
+	// machine is. It is called with a lock of the engine's held, so it is quick and does not call the Server.
+	FirstToken func(time.Duration)
+
 	// Instant answers without tokenizer, cache and scheduler, for load generators:
 	// the body is read but not parsed (it is searched for "stream": true and
 	// "include_usage": true), every reply is the same text of ReplyTokens tokens,

@@ -103,7 +103,11 @@ func (e *engine) run() {
 			due = time.Now()
 			continue
 		}
-		cost := float64(e.cfg.Timing.cost(st.prefill, st.attention, st.decodeContext)) * e.cfg.TimeScale * st.slow
+		modelled := float64(e.cfg.Timing.cost(st.prefill, st.attention, st.decodeContext)) * st.slow
+		cost := modelled * e.cfg.TimeScale
+		e.mu.Lock()
+		e.sched.clock.begin(now, modelled, e.cfg.TimeScale)
+		e.mu.Unlock()
 		if lag := now.Add(-maxLag); due.Before(lag) {
 			due = lag
 		}
@@ -124,6 +128,7 @@ func (e *engine) run() {
 		}
 		e.mu.Lock()
 		e.sched.pool.log.flush(time.Now()) // before anybody gets the reply
+		e.sched.clock.end()
 		e.sched.complete(st, time.Now())
 		e.mu.Unlock()
 	}

@@ -37,6 +37,7 @@ type seq struct {
 	counted  bool
 
 	arrived, started, first, last, ended time.Time
+	came                                 float64 // arrived by the engine's clock
 	preempted                            int
 
 	// wake gets a value when produced or state has changed; the submitter
@@ -74,6 +75,7 @@ func (s *seq) notify() {
 // scheduler decides what each step computes. It does no I/O, reads no clock and
 // is not safe for concurrent use.
 type scheduler struct {
+	clock   stepClock
 	cfg     *Config
 	pool    *pool
 	running []*seq
@@ -104,7 +106,7 @@ func (c *scheduler) submit(s *seq, now time.Time) error {
 		c.m.rejected++
 		return errBusy
 	}
-	s.arrived = now
+	s.arrived, s.came = now, c.clock.now(now)
 	c.waiting = append(c.waiting, s)
 	return nil
 }
@@ -245,6 +247,9 @@ func (c *scheduler) complete(st step, now time.Time) {
 		s.tokens = append(s.tokens, s.sample(s.produced))
 		s.keys = appendKeys(s.keys, s.root, s.tokens, c.cfg.BlockSize)
 		s.produced++
+		if s.produced == 1 && c.cfg.FirstToken != nil {
+			c.cfg.FirstToken(time.Duration(c.clock.at - s.came))
+		}
 		c.m.token(s, now)
 		s.last = now
 		if s.produced >= s.want {

@@ -15,6 +15,7 @@ import (
 	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/internal/workload"
 	"github.com/warmroute/router/prompt"
+	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/roundrobin"
 	"github.com/warmroute/router/vllmtest"
@@ -35,6 +36,7 @@ type demo struct {
 	users    int           // who chat at once
 	think    time.Duration // mean time from an answer to the next question, in the engines' time
 	reply    int           // tokens of an answer
+	gateways int           // of the last chapter
 	live     *debugui.Page // shows it; nil: nothing does
 }
 
@@ -58,14 +60,15 @@ var standardDemo = demo{
 	users:    36,
 	think:    3 * time.Second,
 	reply:    30,
+	gateways: 8,
 }
 
 // runDemo runs the demo with a live page at an address, "" for some port of this
-// machine's own.
+// machine's own. Its result stays there until ctx is done.
 func runDemo(ctx context.Context, out io.Writer, address string) error {
 	d := standardDemo
 	var err error
-	if d.live, err = debugui.New(debugui.Config{Title: "Warmroute demo"}); err != nil {
+	if d.live, err = debugui.New(debugui.Config{Title: "Warmroute demo", Speed: d.speed}); err != nil {
 		return err
 	}
 	if address == "" {
@@ -76,35 +79,45 @@ func runDemo(ctx context.Context, out io.Writer, address string) error {
 		return err
 	}
 	defer stop()
-	fmt.Fprintf(out, "Watch it live, as long as it runs: %s\n\n", url)
-	return d.run(ctx, out)
+	fmt.Fprintf(out, "Watch it live: %s\n\n", url)
+	if err := d.run(ctx, out); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nThe result stays on the page, %s, until Ctrl-C.\n", url)
+	<-ctx.Done()
+	return nil
 }
 
-// run drives the same chats through the gateway with round_robin and with
-// least_work, each on fresh replicas, and prints the results.
+// run plays the three chapters and prints the result of each.
 func (d demo) run(ctx context.Context, out io.Writer) error {
-	w := d.workload()
+	all := d.workload(d.chat.Conversations)
+	half := d.workload(max(d.chat.Conversations/2, 1))
+	short := d
+	short.chat.Turns = max(d.chat.Turns/3, 2)
+	brief := short.workload(d.chat.Conversations) // so that chats begin after the replica has returned
 	fmt.Fprintf(out, "%d simulated replicas (a 70B model on two H100s; time runs %gx as fast), %d tokens of cache each\n",
 		d.replicas, d.speed, d.blocks*16)
 	fmt.Fprintf(out, "%d chats, each about a document of %d KiB, over %d system prompts of %d KiB; %d users at a time, "+
-		"%d requests over HTTP\n\n",
-		len(w.Conversations), d.document>>10, d.chat.Systems, d.chat.SystemBytes>>10, d.users, len(w.Requests))
+		"%d requests over HTTP\n",
+		len(all.Conversations), d.document>>10, d.chat.Systems, d.chat.SystemBytes>>10, d.users, len(all.Requests))
+	fmt.Fprint(out, "Times to the first token are the simulated engines' own: a busy machine changes none of them.\n\n")
 
-	names := []string{roundrobin.Name, leastwork.Name}
-	results := make([]*tally, len(names))
-	for i, name := range names {
-		t, err := d.phase(ctx, out, name, w)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	s := d.chapters(all, brief, half)
+	s.present()
+	for i, play := range []func(context.Context, io.Writer, *chapter) error{d.compare, d.lose, d.several} {
+		if i > 0 {
+			fmt.Fprintln(out)
 		}
-		results[i] = t
+		c := s.all[i]
+		if err := play(ctx, out, c); err != nil {
+			return err
+		}
+		c.print(out)
 	}
-	fmt.Fprintln(out)
-	d.table(out, names, results)
 	fmt.Fprint(out, `
-Times are what the simulated engines' users would see. With engines of your own:
+With engines of your own:
 
-    gateway -listen :8080 -target http://HOST:8000 -target http://HOST:8001
+    warmroute -listen :8080 -target http://HOST:8000 -target http://HOST:8001
     curl -i localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \
         -d '{"model":"MODEL","messages":[{"role":"user","content":"hello"}]}'
 
@@ -113,11 +126,13 @@ The reply's X-Warmroute-* headers say which target answered and why.
 	return nil
 }
 
-// workload returns the chats, each with its document before the first question.
-func (d demo) workload() *workload.Workload {
-	w := workload.Chat(d.chat)
+// workload returns n chats, each with its document before the first question.
+func (d demo) workload(n int) *workload.Workload {
+	c := d.chat
+	c.Conversations = n
+	w := workload.Chat(c)
 	documents := workload.Long(workload.LongConfig{
-		Seed: d.chat.Seed, Documents: len(w.Conversations), DocumentBytes: d.document, Questions: 1,
+		Seed: c.Seed, Documents: len(w.Conversations), DocumentBytes: d.document, Questions: 1,
 	})
 	for i, c := range w.Conversations {
 		c.Messages[1].Content = documents.Conversations[i].Messages[0].Content + "\n\n" + c.Messages[1].Content
@@ -125,82 +140,203 @@ func (d demo) workload() *workload.Workload {
 	return w
 }
 
-// phase plays w through a gateway with the named strategy.
-func (d demo) phase(ctx context.Context, out io.Writer, strategy string, w *workload.Workload) (_ *tally, err error) {
-	flags := fleetFlags{strategy: strategy}
+// compare plays the same chats with round_robin and with least_work, each on fresh replicas.
+func (d demo) compare(ctx context.Context, out io.Writer, c *chapter) error {
+	for i, name := range []string{roundrobin.Name, leastwork.Name} {
+		p := phase{name: name, strategy: name, gateways: 1, work: c.work, chapter: c, column: i}
+		if err := d.phase(ctx, out, p); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	c.end()
+	return nil
+}
+
+// lose plays chats with least_work while a replica dies, with all of its cache, and returns.
+func (d demo) lose(ctx context.Context, out io.Writer, c *chapter) error {
+	victim := 1 % d.replicas
+	n := len(c.work.Requests)
+	p := phase{name: "a replica dies", strategy: leastwork.Name, gateways: 1, work: c.work, chapter: c, lossy: true,
+		users: max(d.users/2, 1)}
+	p.strike = func(done int, replicas []*vllmtest.Server) error {
+		switch done {
+		case n / 3:
+			c.next()
+			if err := replicas[victim].SetFaults(vllmtest.Faults{Refuse: true, Probes: true}); err != nil {
+				return err
+			}
+			return replicas[victim].Restart()
+		case 2 * n / 3:
+			c.next()
+			return replicas[victim].SetFaults(vllmtest.Faults{})
+		}
+		return nil
+	}
+	if err := d.phase(ctx, out, p); err != nil {
+		return fmt.Errorf("a replica dies: %w", err)
+	}
+	c.end()
+	return nil
+}
+
+// several plays chats through several gateways, each request through any of them: first each knows only what it sent
+// itself, then they share their view.
+func (d demo) several(ctx context.Context, out io.Writer, c *chapter) error {
+	for i, name := range []string{fmt.Sprintf("%d gateways alone", d.gateways),
+		fmt.Sprintf("%d gateways sharing", d.gateways)} {
+		p := phase{name: name, strategy: leastwork.Name, gateways: d.gateways, shared: i == 1, work: c.work, chapter: c,
+			column: i}
+		if err := d.phase(ctx, out, p); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	c.end()
+	return nil
+}
+
+// phase is a part of a demo: a fleet of fresh replicas, its gateways and its users.
+type phase struct {
+	name     string // on the page, and of the progress
+	strategy string
+	gateways int
+	shared   bool // the gateways share their view
+	work     *workload.Workload
+	chapter  *chapter
+	column   int // the chapter's that it begins with
+	users    int // 0: the demo's
+
+	lossy  bool // requests may fail, and are counted
+	strike func(done int, replicas []*vllmtest.Server) error
+}
+
+// replica returns the name of a replica.
+func replicaName(i int) string { return fmt.Sprintf("replica-%d", i+1) }
+
+// file returns the configuration of a gateway before replicas.
+func (d demo) file(strategy string, replicas []*vllmtest.Server) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("[health_probe]\nenabled = true\ninterval_secs = 0.1")
+	line("[health]\ncool_base = \"200ms\"\ncool_max = \"400ms\"")
+	for i, s := range replicas {
+		line("[[providers]]\nname = %s\napi_base = %s", quote(replicaName(i)), quote(s.URL))
+	}
+	line("[[routes]]\nmodel = \"*\"\nstrategy = %s", quote(strategy))
+	for i := range replicas {
+		line("[[routes.targets]]\nprovider = %s", quote(replicaName(i)))
+	}
+	return b.String()
+}
+
+// phase plays p.
+func (d demo) phase(ctx context.Context, out io.Writer, p phase) (err error) {
+	p.chapter.begin(p.column)
+	ctx, stop := context.WithCancel(ctx)
+	var after []func()
+	defer func() {
+		stop()
+		for i := range after { // what was begun last ends first
+			after[len(after)-1-i]()
+		}
+	}()
+	var replicas []*vllmtest.Server
 	for i := range d.replicas {
 		s, err := vllmtest.New(vllmtest.Config{
-			Model:       w.Model,
+			Model:       p.work.Model,
 			Blocks:      d.blocks,
 			ReplyTokens: d.reply,
 			TimeScale:   1 / d.speed,
+			FirstToken:  p.chapter.firstToken,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("replica %d: %w", i+1, err)
+			return fmt.Errorf("replica %d: %w", i+1, err)
 		}
-		defer s.Close()
-		if err := flags.targets.Set(s.URL); err != nil {
-			return nil, err
-		}
+		after = append(after, s.Close)
+		replicas = append(replicas, s)
 	}
+	bus := share.NewMemory()
+	users := &players{demo: d, phase: p, replicas: replicas}
+	for g := range p.gateways {
+		url, end, e := d.gateway(p, g, bus, replicas)
+		if e != nil {
+			return e
+		}
+		after = append(after, func() { err = errors.Join(err, end()) })
+		users.urls = append(users.urls, url)
+	}
+	return users.play(ctx, newProgress(out, p.name, len(p.work.Requests)))
+}
+
+// gateway starts gateway number g of p. end ends it.
+func (d demo) gateway(p phase, g int, bus share.Bus, replicas []*vllmtest.Server) (url string, end func() error,
+	err error) {
 	service, err := newService(slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	if d.live != nil {
-		service.live = &livePage{Page: d.live, name: func(string) string { return strategy }}
+	if d.live != nil && g == 0 { // it shows the first one
+		service.live = &livePage{Page: d.live, name: func(string) string { return p.name }}
 	}
 	o := service.options()
-	f, err := config.Parse([]byte(flags.file()), o)
+	if p.shared {
+		service.sharing.kind = "memory"
+		service.sharing.node, err = share.New(share.Config{
+			Bus: bus, Secret: "the secret of a demonstration", Name: fmt.Sprintf("gateway-%d", g+1),
+		})
+		if err != nil {
+			return "", nil, err
+		}
+		o.Peers = service.sharing.node
+	}
+	f, err := config.Parse([]byte(d.file(p.strategy, replicas)), o)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := service.build(f, o); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	h, err := NewHandler(Config{service: service, Parser: prompt.Parser{Tenant: tenant}})
 	if err != nil {
-		return nil, err
+		service.close()
+		return "", nil, err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		service.close()
+		return "", nil, err
 	}
 	serving, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
+	ran, served := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(ran)
+		service.run(serving, "", 0, nil)
+	}()
 	go func() {
 		served <- (&server{log: slog.New(slog.DiscardHandler), grace: 5 * time.Second}).run(serving, ln, h)
 	}()
-	defer func() {
+	return "http://" + ln.Addr().String(), func() error {
 		stop()
-		err = errors.Join(err, <-served)
-	}()
-
-	p := &players{demo: d, work: w, url: "http://" + ln.Addr().String()}
-	return p.play(ctx, newProgress(out, strategy, len(w.Requests)))
+		err := <-served
+		<-ran
+		service.close()
+		return err
+	}, nil
 }
 
-// table prints the two results side by side.
-func (d demo) table(out io.Writer, names []string, t []*tally) {
+// print writes the result of a chapter.
+func (c *chapter) print(out io.Writer) {
+	v := c.state()
+	fmt.Fprintf(out, "\n%s\n%s\n\n", v.Title, v.About)
 	tw := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	row := func(label string, cells ...string) { fmt.Fprintln(tw, label+"\t"+strings.Join(cells, "\t")+"\t") }
-	times := func(label string, f func(*tally) time.Duration) {
-		a, b := f(t[0]), f(t[1])
-		row(label, d.ms(a), d.ms(b), fmt.Sprintf("%.1fx", float64(a)/float64(max(b, 1))))
+	heads := make([]string, 0, len(v.Columns)+1)
+	for _, col := range v.Columns {
+		heads = append(heads, col.Name)
 	}
-	row("", names[0], names[1], "better by")
-	row("cached prompt tokens",
-		fmt.Sprintf("%.1f%%", 100*t[0].cachedShare()), fmt.Sprintf("%.1f%%", 100*t[1].cachedShare()), "")
-	row("prompt tokens to compute", fmt.Sprint(t[0].prompt-t[0].cached), fmt.Sprint(t[1].prompt-t[1].cached),
-		fmt.Sprintf("%.1fx", float64(t[0].prompt-t[0].cached)/float64(max(t[1].prompt-t[1].cached, 1))))
-	times("time to first token, mean", (*tally).mean)
-	times("p50", func(t *tally) time.Duration { return t.quantile(0.50) })
-	times("p99", func(t *tally) time.Duration { return t.quantile(0.99) })
-	row("requests per replica", t[0].perTarget(), t[1].perTarget(), "")
+	row("", append(heads, "")...)
+	for _, r := range v.Rows {
+		row(r.Label, append(r.Values, r.Better)...)
+	}
 	tw.Flush()
-}
-
-// ms gives a measured time in the engines' time.
-func (d demo) ms(t time.Duration) string {
-	return fmt.Sprintf("%.0f ms", 1e3*t.Seconds()*d.speed)
+	fmt.Fprintf(out, "\n%s\n", v.Verdict)
 }

@@ -10,12 +10,18 @@ import (
 	"time"
 )
 
-// TestDemo runs a short demo and reads its table.
-func TestDemo(t *testing.T) {
-	leakCheck(t)
+// shortDemo is one of a few seconds.
+func shortDemo() demo {
 	d := standardDemo
 	d.chat.Conversations, d.chat.Turns, d.users = 12, 6, 8
-	d.speed = 50
+	d.speed, d.gateways = 50, 3
+	return d
+}
+
+// TestDemo runs a short demo and reads its tables.
+func TestDemo(t *testing.T) {
+	leakCheck(t)
+	d := shortDemo()
 	var out bytes.Buffer
 	if err := d.run(t.Context(), &out); err != nil {
 		t.Fatal(err)
@@ -26,8 +32,15 @@ func TestDemo(t *testing.T) {
 	}
 	rr, _ := strconv.ParseFloat(share[1], 64)
 	ca, _ := strconv.ParseFloat(share[2], 64)
-	if ca <= rr || !strings.Contains(out.String(), "time to first token, mean") || strings.Contains(out.String(), "\r") {
+	if ca <= rr || !strings.Contains(out.String(), "time to first token, mean") || strings.Contains(out.String(), "\r") ||
+		strings.Contains(out.String(), "better by") {
 		t.Errorf("output:\n%s", out.String())
+	}
+	for _, want := range []string{"least_work wins: ", "requests of replica-1 to replica-4", "while it is away",
+		"A replica dies and returns", "3 gateways, without and with a shared view", "0 failed"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
 	}
 }
 
@@ -41,16 +54,35 @@ func TestDemoEnds(t *testing.T) {
 }
 
 func TestTally(t *testing.T) {
-	tl := tally{targets: map[string]int{"a": 1, "b": 3}, prompt: 100, cached: 25}
+	tl := tally{targets: map[string]int{"replica-1": 1, "replica-2": 3}, prompt: 100, cached: 25, answered: 4}
 	for i := range 100 {
 		tl.ttft = append(tl.ttft, time.Duration(100-i)*time.Millisecond)
 	}
 	if tl.mean() != 50500*time.Microsecond || tl.quantile(0.5) != 51*time.Millisecond ||
 		tl.quantile(0.99) != 100*time.Millisecond ||
-		tl.quantile(1) != 100*time.Millisecond || tl.perTarget() != "3 1" || tl.cachedShare() != 0.25 {
-		t.Errorf("%v %v %v %q %v", tl.mean(), tl.quantile(0.5), tl.quantile(0.99), tl.perTarget(), tl.cachedShare())
+		tl.quantile(1) != 100*time.Millisecond || byReplica(2, []*tally{&tl}).Values[0] != "1 3" || tl.cachedShare() != 0.25 {
+		t.Errorf("%v %v %v %v", tl.mean(), tl.quantile(0.5), tl.quantile(0.99), tl.cachedShare())
 	}
 	if (&tally{}).mean() != 0 || (&tally{}).quantile(0.5) != 0 {
 		t.Error("nothing is not 0")
+	}
+}
+
+// TestLess: a factor below 1 is never printed, least of all as "better".
+func TestLess(t *testing.T) {
+	for _, c := range []struct {
+		first, last float64
+		want        string
+	}{
+		{10, 1, "10.0x better"}, {1, 10, "10.0x worse"}, {1, 1.04, "the same"}, {1.04, 1, "the same"}, {0, 3, "the same"},
+		{10, 9, "1.1x better"}, {9, 10, "1.1x worse"},
+	} {
+		if got := less(c.first, c.last); got != c.want {
+			t.Errorf("%v, %v: %q, want %q", c.first, c.last, got, c.want)
+		}
+	}
+	lost := []*tally{{prompt: 100, cached: 90, answered: 1}, {prompt: 100, cached: 50, answered: 1}}
+	if v := won("least_work")(lost); !strings.HasPrefix(v, "least_work did not win") {
+		t.Error(v)
 	}
 }

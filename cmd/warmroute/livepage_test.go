@@ -32,6 +32,13 @@ type shownState struct {
 		Target, Reason string
 		Of             int
 	}
+	Books bool
+	Story struct {
+		Chapters []struct {
+			Columns []struct{ State string }
+			Verdict string
+		}
+	}
 }
 
 func readState(t *testing.T, url, query string) (s shownState) {
@@ -50,9 +57,7 @@ func readState(t *testing.T, url, query string) (s shownState) {
 // TestLiveDemo looks at the page of a short demo.
 func TestLiveDemo(t *testing.T) {
 	leakCheck(t)
-	d := standardDemo
-	d.chat.Conversations, d.chat.Turns, d.users = 6, 4, 6
-	d.speed = 50
+	d := shortDemo()
 	var err error
 	if d.live, err = debugui.New(debugui.Config{}); err != nil {
 		t.Fatal(err)
@@ -65,13 +70,22 @@ func TestLiveDemo(t *testing.T) {
 	if err := d.run(t.Context(), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	requests := len(d.workload().Requests)
+	requests := len(d.workload(d.chat.Conversations).Requests)
 	s := readState(t, url, "")
-	if len(s.Routes) != 2 || s.Route != leastwork.Name || s.Strategy != leastwork.Name ||
-		s.Totals.Finished != requests || len(s.Targets) != d.replicas {
+	if len(s.Routes) != 5 || s.Route != "3 gateways sharing" || s.Strategy != leastwork.Name || !s.Books ||
+		len(s.Targets) != d.replicas || s.Targets[0].ID != "replica-1" || len(s.Story.Chapters) != 3 {
 		t.Errorf("%+v", s)
 	}
-	if s := readState(t, url, "route="+roundrobin.Name); s.Route != roundrobin.Name || s.Totals.Finished != requests {
+	for _, c := range s.Story.Chapters {
+		if c.Verdict == "" || c.Columns[len(c.Columns)-1].State != "over" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if s := readState(t, url, "route="+leastwork.Name); s.Totals.Finished != requests {
+		t.Errorf("%+v", s)
+	}
+	s = readState(t, url, "route="+roundrobin.Name)
+	if s.Route != roundrobin.Name || s.Totals.Finished != requests || s.Books {
 		t.Errorf("%+v", s)
 	}
 }

@@ -3,11 +3,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -17,69 +18,37 @@ import (
 	"time"
 
 	"github.com/warmroute/router/internal/workload"
+	"github.com/warmroute/router/vllmtest"
 )
 
-// players are the users of a demo.
+// players are the users of a phase of a demo.
 type players struct {
-	demo demo
-	work *workload.Workload
-	url  string
+	demo     demo
+	phase    phase
+	replicas []*vllmtest.Server
+	urls     []string // of the gateways
 
-	http  *http.Client
-	mu    sync.Mutex // guards tally
-	tally tally
-}
-
-// tally is the result of a phase.
-type tally struct {
-	ttft           []time.Duration
-	targets        map[string]int
-	prompt, cached int // tokens, as the replicas report them
-}
-
-func (t *tally) cachedShare() float64 { return float64(t.cached) / float64(max(t.prompt, 1)) }
-
-func (t *tally) mean() time.Duration {
-	var sum time.Duration
-	for _, d := range t.ttft {
-		sum += d
-	}
-	return sum / time.Duration(max(len(t.ttft), 1))
-}
-
-// quantile is by nearest rank.
-func (t *tally) quantile(q float64) time.Duration {
-	if len(t.ttft) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(t.ttft))
-	return s[min(int(q*float64(len(s))), len(s)-1)]
-}
-
-func (t *tally) perTarget() string {
-	var s []string
-	for _, n := range slices.Backward(slices.Sorted(maps.Values(t.targets))) {
-		s = append(s, strconv.Itoa(n))
-	}
-	return strings.Join(s, " ")
+	http *http.Client
+	mu   sync.Mutex
+	done int // requests
 }
 
 // play runs all conversations, users of them at a time, and reports each answer to
-// step. The first failure ends it.
-func (p *players) play(ctx context.Context, progress *progress) (*tally, error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: p.demo.users, DisableCompression: true}
+// step. The first failure ends it, unless the phase is lossy.
+func (p *players) play(ctx context.Context, progress *progress) error {
+	users := cmp.Or(p.phase.users, p.demo.users)
+	transport := &http.Transport{MaxIdleConnsPerHost: users, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	p.http = &http.Client{Transport: transport}
-	p.tally.targets = make(map[string]int)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for user := range p.demo.users {
+	for user := range users {
 		wg.Go(func() {
 			// Users arrive one after the other, not as a crowd.
-			if !pause(ctx, p.scaled(p.demo.think)*time.Duration(user)/time.Duration(p.demo.users)) {
+			if !pause(ctx, p.scaled(p.demo.think)*time.Duration(user)/time.Duration(users)) {
 				return
 			}
 			for c := range next {
@@ -91,12 +60,12 @@ func (p *players) play(ctx context.Context, progress *progress) (*tally, error) 
 		})
 	}
 	// The longest first, so that there are as many users to the end.
-	order := make([]int, len(p.work.Conversations))
+	order := make([]int, len(p.phase.work.Conversations))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return p.work.Conversations[b].Turns() - p.work.Conversations[a].Turns()
+		return p.phase.work.Conversations[b].Turns() - p.phase.work.Conversations[a].Turns()
 	})
 feed:
 	for _, c := range order {
@@ -109,10 +78,7 @@ feed:
 	close(next)
 	wg.Wait()
 	progress.end()
-	if err := cause(ctx); err != nil {
-		return nil, err
-	}
-	return &p.tally, nil
+	return cause(ctx)
 }
 
 // scaled turns the engines' time into this process's.
@@ -125,7 +91,7 @@ func (p *players) scaled(d time.Duration) time.Duration {
 func (p *players) converse(ctx context.Context, c int, progress *progress) error {
 	think := rand.New(rand.NewPCG(p.demo.chat.Seed, uint64(c)))
 	var said []workload.Message
-	for _, m := range p.work.Conversations[c].Messages {
+	for _, m := range p.phase.work.Conversations[c].Messages {
 		if m.Role == "assistant" {
 			continue
 		}
@@ -133,17 +99,31 @@ func (p *players) converse(ctx context.Context, c int, progress *progress) error
 		if m.Role != "user" {
 			continue
 		}
-		answer, err := p.ask(ctx, said)
-		if err != nil {
+		answer, err := p.ask(ctx, said, p.urls[think.IntN(len(p.urls))])
+		if err != nil && (!p.phase.lossy || cause(ctx) != nil) {
 			return fmt.Errorf("conversation %d: %w", c, err)
 		}
 		said = append(said, workload.Message{Role: "assistant", Content: answer})
 		progress.step()
+		if err := p.over(); err != nil {
+			return err
+		}
 		if !pause(ctx, time.Duration(think.ExpFloat64()*float64(p.scaled(p.demo.think)))) {
 			return nil
 		}
 	}
 	return nil
+}
+
+// over counts a request that is over.
+func (p *players) over() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done++
+	if p.phase.strike == nil {
+		return nil
+	}
+	return p.phase.strike(p.done, p.replicas)
 }
 
 // pause waits and reports whether ctx lasted that long.
@@ -158,34 +138,58 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ask sends one request and returns the answer.
-func (p *players) ask(ctx context.Context, said []workload.Message) (string, error) {
+// ask sends one request to a gateway, counts how it ends and returns the answer.
+func (p *players) ask(ctx context.Context, said []workload.Message, url string) (string, error) {
 	body, err := json.Marshal(map[string]any{
-		"model": p.work.Model, "messages": said, "stream": true,
+		"model": p.phase.work.Model, "messages": said, "stream": true,
 		"stream_options": map[string]bool{"include_usage": true},
 	})
 	if err != nil {
 		return "", err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	start := time.Now()
+	failed := func(t *tally) { t.failed++ }
 	resp, err := p.http.Do(req)
 	if err != nil {
+		p.phase.chapter.count(failed)
 		return "", err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
+		p.phase.chapter.count(failed)
 		return "", fmt.Errorf("%s: %s", resp.Status, text)
 	}
+	attempts, _ := strconv.Atoi(resp.Header.Get(headerAttempts))
+	r, err := readStream(resp.Body)
+	p.phase.chapter.count(func(t *tally) {
+		t.retried += max(attempts-1, 0)
+		t.targets[resp.Header.Get(headerTarget)]++
+		if err != nil {
+			t.cut++
+			return
+		}
+		t.answered++
+		t.prompt += r.prompt
+		t.cached += r.cached
+	})
+	return r.answer, err
+}
 
+// streamed is a reply that was streamed.
+type streamed struct {
+	answer         string
+	prompt, cached int // tokens
+}
+
+// readStream reads a reply to its end.
+func readStream(body io.Reader) (streamed, error) {
 	var (
 		answer strings.Builder
-		first  time.Duration
 		u      struct {
 			Prompt  int `json:"prompt_tokens"`
 			Details struct {
@@ -193,7 +197,7 @@ func (p *players) ask(ctx context.Context, said []workload.Message) (string, err
 			} `json:"prompt_tokens_details"`
 		}
 		done  bool
-		lines = bufio.NewScanner(resp.Body)
+		lines = bufio.NewScanner(body)
 	)
 	for lines.Scan() {
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
@@ -209,31 +213,23 @@ func (p *players) ask(ctx context.Context, said []workload.Message) (string, err
 			Usage   json.RawMessage
 		}
 		if err := json.Unmarshal([]byte(data), &event); err != nil {
-			return "", err
+			return streamed{}, err
 		}
 		for _, c := range event.Choices {
-			if c.Delta.Content != "" && first == 0 {
-				first = time.Since(start)
-			}
 			answer.WriteString(c.Delta.Content)
 		}
 		if len(event.Usage) > 0 {
 			if err := json.Unmarshal(event.Usage, &u); err != nil {
-				return "", err
+				return streamed{}, err
 			}
 		}
 	}
+	r := streamed{answer.String(), u.Prompt, u.Details.Cached}
 	switch {
 	case lines.Err() != nil:
-		return "", lines.Err()
-	case !done || first == 0 || u.Prompt == 0:
-		return "", fmt.Errorf("the reply is not whole")
+		return r, lines.Err()
+	case !done || r.answer == "" || u.Prompt == 0:
+		return r, errors.New("the reply is not whole")
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tally.ttft = append(p.tally.ttft, first)
-	p.tally.targets[resp.Header.Get(headerTarget)]++
-	p.tally.prompt += u.Prompt
-	p.tally.cached += u.Details.Cached
-	return answer.String(), nil
+	return r, nil
 }

@@ -51,14 +51,14 @@ func (p *progress) step() {
 		p.drawn = now
 		p.draw()
 	case !p.bar && p.n*4/p.total != (p.n-1)*4/p.total:
-		fmt.Fprintf(p.out, "%-12s %5d of %d requests, %.1f s\n", p.label, p.n, p.total, now.Sub(p.start).Seconds())
+		fmt.Fprintf(p.out, "%-20s %5d of %d requests, %.1f s\n", p.label, p.n, p.total, now.Sub(p.start).Seconds())
 	}
 }
 
 // draw writes the bar over the line's former text. The caller holds mu.
 func (p *progress) draw() {
 	const width = 30
-	fmt.Fprintf(p.out, "\r%-12s [%-*s] %d of %d", p.label, width, strings.Repeat("=", width*p.n/p.total), p.n, p.total)
+	fmt.Fprintf(p.out, "\r%-20s [%-*s] %d of %d", p.label, width, strings.Repeat("=", width*p.n/p.total), p.n, p.total)
 }
 
 // end leaves the line of the bar.

@@ -46,6 +46,7 @@ function render(s) {
   $("privacy").className = "tag " + (s.prompts ? "loud" : "quiet");
   routes(s);
   draw.trim(s);
+  draw.drawStory(s);
   draw.drawOverview(s);
   draw.drawTargets(s, $("find").value !== "");
   draw.drawSizes(s);

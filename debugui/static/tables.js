@@ -12,6 +12,34 @@ export function drawReasons() {
   $("reasons").append(...Object.entries(reasons).map(([r, t]) => el("div", null, el("dt", null, words(r)), el("dd", null, t))));
 }
 
+const columnKind = { waiting: ["waits", "calm"], running: ["runs", "warn"], over: ["done", "good"] };
+
+// drawStory tells what the page is shown for: a card for each chapter.
+export function drawStory(s) {
+  const story = s.story;
+  $("story-s").hidden = !story;
+  if (!story) return;
+  text($("story-about"), story.about);
+  keyed($("story"), story.chapters.map((c, i) => ({ ...c, key: i })), (c) => c.key, () => el("article", { class: "chapter" }), (card, c) => {
+    const seen = JSON.stringify(c);
+    if (card.dataset.seen === seen) return;
+    card.dataset.seen = seen;
+    const heads = c.columns.map((col) => {
+      const [word, kind] = columnKind[col.state] || ["", "calm"];
+      const done = col.state === "running" && col.of ? Math.round((col.done / col.of) * 100) + "%" : word;
+      return el("th", { scope: "col", class: "n" }, el("span", { class: "label" }, col.name), " ", col.state === "running" ? el("span", { class: "badge run", "data-sign": "▸" }, done) : badge(done, kind));
+    });
+    const better = c.rows.some((r) => r.better);
+    const rows = c.rows.map((r) => el("tr", null, el("th", { scope: "row" }, r.label),
+      ...c.columns.map((_, i) => el("td", { class: "n" }, r.values[i] || "–")),
+      better ? el("td", { class: "better" + (r.better.endsWith("better") ? " good" : r.better.endsWith("worse") ? " bad" : "") }, r.better) : null));
+    const table = el("table", null, el("thead", null, el("tr", null, el("td"), ...heads, better ? el("td") : null)), el("tbody", null, ...rows));
+    card.replaceChildren(el("h3", null, c.title), el("p", { class: "muted note" }, c.about),
+      el("div", { class: "scroll", role: "region", "aria-label": c.title, tabindex: "0" }, table),
+      c.verdict ? el("p", { class: "verdict" }, c.verdict) : el("p", { class: "muted note" }, c.columns.some((x) => x.state === "running") ? "It runs." : "It comes later."));
+  });
+}
+
 // trim leaves out what was before the first pick, but for half a minute, so that
 // something is to be seen early on.
 export function trim(s) {
@@ -27,9 +55,11 @@ export function drawOverview(s) {
   const t = s.totals;
   const ready = s.states.ready || 0;
   const all = Object.values(s.states).reduce((a, b) => a + b, 0);
-  const judged = t.judged ? Math.round((t.reported / t.judged) * 100) + "% by the engines" : "as believed";
+  const judged = t.judged ? Math.round((t.reported / t.judged) * 100) + "% by the engines" : s.books ? "as believed" : "the strategy keeps no books";
   const tiles = [
     ["Cached share", percent(s.share), judged],
+    ["First token", s.first.all < 0 ? "–" : duration(s.first.all), s.first.warm < 0 && s.first.cold < 0 ? "the median" :
+      [s.first.warm >= 0 ? "warm " + duration(s.first.warm) : "", s.first.cold >= 0 ? "cold " + duration(s.first.cold) : ""].filter(Boolean).join(", ")],
     ["Picks a second", num(s.rate), num(t.picks) + " in all"],
     ["Targets ready", s.hasView ? ready + " of " + all : "–", all - ready ? all - ready + " not ready" : "", s.hasView && ready < all],
     ["In flight", num(t.inFlight), s.queued ? num(s.queued) + " more queued" : ""],
@@ -55,7 +85,7 @@ function drawChart(s) {
   const [w, h] = [n * 4, 100];
   const most = Math.max(1, ...s.picks);
   const bars = s.picks
-    .map((p, i) => (p ? svg("rect", { class: "col", x: i * 4 + 0.5, width: 3, y: (h - (p / most) * h * 0.8).toFixed(1), height: ((p / most) * h * 0.8).toFixed(1) }) : null))
+    .map((p, i) => (p ? svg("rect", { class: "col", x: i * 4 + 0.5, width: 3, y: (h - (p / most) * h).toFixed(1), height: ((p / most) * h).toFixed(1) }) : null))
     .filter(Boolean);
   const { line, area } = runs(s.series, w, h);
   const rules = [0.25, 0.5, 0.75].map((y) => svg("path", { class: "rule", d: `M0 ${h * y}H${w}` }));
@@ -64,14 +94,16 @@ function drawChart(s) {
       ...rules, ...bars, svg("path", { class: "area", d: area }), svg("path", { class: "line", d: line })),
   );
   const seconds = Math.round((n * s.spanMs) / 1000);
-  text($("chart-span"), `the last ${seconds < 100 ? seconds + " seconds" : Math.round(seconds / 60) + " minutes"}, 0 to 100%; at most ${num(most)} picks in ${s.spanMs / 1000} s`);
+  text($("chart-span"), s.books ? "" : "no cached share: the strategy keeps no books of it");
+  text($("chart-from"), seconds < 100 ? `${seconds} s ago` : `${Math.round(seconds / 60)} min ago`);
+  text($("chart-most"), `${num(most)} ${most === 1 ? "pick" : "picks"} in ${s.spanMs / 1000} s`);
   const known = s.series.filter((v) => v >= 0);
   text($("chart-text"), known.length ? `Between ${percent(Math.min(...known))} and ${percent(Math.max(...known))} cached; lately ${percent(known.at(-1))}.` : "No picks yet.");
 }
 
 function spark(series) {
   const known = series.filter((v) => v >= 0);
-  if (!known.length) return el("span", { class: "sub" }, "no picks");
+  if (!known.length) return el("span", { class: "sub" }, "–");
   const { line, area } = runs(series, 180, 26);
   return [
     svg("svg", { class: "spark", viewBox: "0 0 180 26", preserveAspectRatio: "none", "aria-hidden": "true" },
@@ -81,7 +113,7 @@ function spark(series) {
 }
 
 export function drawTargets(s, finding) {
-  const columns = [["Target"], ["State"], ["In flight", "n"], ["Queued", "n mid"], ["Waits for prefill", "n wide"], ["Picks", "n mid"], ["Cached share"], ["over time", "wide"]];
+  const columns = [["Target"], ["State"], ["In flight", "n"], ["Queued", "n mid"], ["Waits for prefill", "n wide"], ["Picks", "n mid"], ["Cached share"], ["over time, 0 to 100%", "wide"]];
   if (s.hasWarmed) columns.push(["Recorded", "n wide"]);
   if (s.hasIndex) columns.push(["Blocks held", "n wide"]);
   const body = head($("targets"), columns);
@@ -151,7 +183,7 @@ export function drawDecisions(s, onWhy) {
     list = list.filter((d) => there.has(String(d.seq)));
   }
   const update = (row, d) => {
-    const share = d.length ? Math.round((Math.min(d.cached, d.length) / d.length) * 1000) : -1;
+    const share = d.length && d.cached >= 0 ? Math.round((Math.min(d.cached, d.length) / d.length) * 1000) : -1;
     cells(row, [
       ["td", "mid", d.at, () => clockTime(d.at)],
       ["th", "", d.target + d.attempt, () => (d.attempt > 1 ? [name(d.target) + " ", el("span", { class: "sub" }, "try " + d.attempt)] : name(d.target) || "none")],
@@ -199,12 +231,12 @@ export function drawEvents(s) {
 export function drawStreams(s) {
   $("streams-s").hidden = !s.streams.length;
   text($("streams-n"), s.streams.length < s.streamsOf ? `${s.streams.length} of ${s.streamsOf}` : "");
-  const body = head($("streams"), [["Target"], ["State"], ["Index"], ["Messages", "n"], ["Gaps", "n"], ["Replays", "n mid"], ["Not understood", "n wide"], ["Dropped", "n wide"]]);
+  const body = head($("streams"), [["Target"], ["State"], ["Index", "slim"], ["Messages", "n slim"], ["Gaps", "n"], ["Replays", "n mid"], ["Not understood", "n wide"], ["Dropped", "n wide"]]);
   keyed(body, s.streams, (t) => t.target, () => el("tr"), (row, t) => cells(row, [
     ["th", "", t.target, () => name(t.target)],
     ["td", "", t.state, () => badge(t.state, streamKind[t.state] || "calm")],
-    ["td", "", t.trusted, () => (t.trusted ? "trusted" : "not trusted")],
-    ...[["n", t.messages], ["n", t.gaps], ["n mid", t.replays], ["n wide", t.malformed], ["n wide", t.overflows]].map(([c, n]) => ["td", c, n, () => num(n)]),
+    ["td", "slim", t.trusted, () => (t.trusted ? "trusted" : "not trusted")],
+    ...[["n slim", t.messages], ["n", t.gaps], ["n mid", t.replays], ["n wide", t.malformed], ["n wide", t.overflows]].map(([c, n]) => ["td", c, n, () => num(n)]),
   ]));
 }
 
@@ -215,12 +247,12 @@ export function drawShared(s) {
   const peers = v.peers || [];
   const state = !v.connected ? "the bus is not connected" : v.load ? "their load counts" : "their load does not count";
   text($("shared-n"), `${num(v.peersOf)} heard; ${state}; lag ${duration(v.lagUs / 1000)}, p99 ${duration(v.lagP99Us / 1000)}; ${num(v.marks)} fingerprints in ${num(v.memoryKB)} KiB; ${num(v.sentKB)} KiB sent; ${num(v.lost)} lost`);
-  const body = head($("shared"), [["Gateway"], ["Load"], ["Heard", "n"], ["Lag", "n"], ["Up", "n mid"], ["Fingerprints", "n wide"]]);
+  const body = head($("shared"), [["Gateway"], ["Load"], ["Heard", "n"], ["Lag", "n slim"], ["Up", "n mid"], ["Fingerprints", "n wide"]]);
   keyed(body, peers.map((p, i) => ({ ...p, key: i + p.name })), (p) => p.key, () => el("tr"), (row, p) => cells(row, [
     ["th", "", p.name, () => name(p.name)],
     ["td", "", `${p.counted} ${p.missing}`, () => badge(p.missing ? "frames are missing" : p.counted ? "counts" : "does not count", p.missing ? "warn" : p.counted ? "good" : "calm")],
     ["td", "n", p.heardMs, () => duration(p.heardMs) + " ago"],
-    ["td", "n", p.lagUs, () => duration(p.lagUs / 1000)],
+    ["td", "n slim", p.lagUs, () => duration(p.lagUs / 1000)],
     ["td", "n mid", p.upS, () => duration(p.upS * 1000)],
     ["td", "n wide", p.marks, () => num(p.marks)],
   ]));
