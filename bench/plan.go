@@ -42,8 +42,7 @@ func (o *options) kvEvents() sim.KVEvents {
 }
 
 func (o *options) sharing() (sim.Sharing, error) {
-	s := sim.Sharing{On: o.share >= 0, Lag: max(o.share, 0), Loss: o.shareLoss, Every: o.shareEvery,
-		Paths: o.sharePaths}
+	s := sim.Sharing{On: o.share >= 0, Lag: max(o.share, 0), Loss: o.shareLoss}
 	switch o.shareOnly {
 	case "":
 	case "cache":

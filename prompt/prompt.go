@@ -30,6 +30,7 @@ import (
 
 	router "github.com/warmroute/router"
 	"github.com/warmroute/router/internal/jsonscan"
+	"github.com/warmroute/router/membudget"
 )
 
 // DefaultMaxBody is the greatest body that the zero Parser reads, in bytes.
@@ -138,6 +139,38 @@ func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 // goes on from one, it is that id, whatever the method.
 func (r Parser) FromRequest(path string, h http.Header, body []byte) (router.Prompt, error) {
 	return r.request(path, h, body, nil, nil)
+}
+
+// Within is FromRequest within the memory of hold. It reserves the bytes that reading body may take, and leaves in hold
+// those that the prompt takes, for the caller to release when the prompt is not used any more. If there are none, the
+// prompt is empty, hold has what it had, and the error is a *membudget.Error.
+func (r Parser) Within(hold *membudget.Hold, path string, h http.Header, body []byte) (router.Prompt, error) {
+	had := hold.Bytes()
+	// The text is about as long as the body, and so is the scratch, of which one body may always have all.
+	if limit := hold.Account().Limit(); hold.Account() != nil {
+		if err := hold.Set(min(had+2*int64(len(body)), max(limit, had))); err != nil {
+			return router.Prompt{}, err
+		}
+	}
+	p, err := r.FromRequest(path, h, body)
+	if e := hold.Set(had + Size(p)); e != nil {
+		hold.Release()
+		_ = hold.Set(had) // fits, unless others have taken it meanwhile
+		return router.Prompt{}, e
+	}
+	return p, err
+}
+
+// Size returns the bytes that p keeps: its text, its ids and its names.
+func Size(p router.Prompt) int64 {
+	n := len(p.Text) + 4*cap(p.Tokens) + len(p.Model) + len(p.Adapter) + len(p.Salt) + len(p.Session)
+	for _, s := range p.Must {
+		n += len(s) + 16
+	}
+	for _, s := range p.Brings {
+		n += len(s) + 16
+	}
+	return int64(n)
 }
 
 // request does the work of FromRequest and FromValue. hard and soft are the errors that the body had already.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/warmroute/router/internal/jsonscan"
 	"github.com/warmroute/router/internal/sse"
+	"github.com/warmroute/router/membudget"
 )
 
 // DefaultReply is how much of a reply's text the zero Reply keeps, in bytes.
@@ -13,6 +14,10 @@ const DefaultReply = 64 << 10
 // maxRaw bounds the bytes that a Reply holds and has not read yet: a JSON
 // reply, or one event of a stream. Of a longer JSON reply the first part counts.
 const maxRaw = 1 << 20
+
+// ReplyBase bounds the bytes that a Reply keeps without asking its Memory. A host that takes a reply reserves them with
+// its own buffers.
+const ReplyBase = 16 << 10
 
 // Reply collects a reply of any API of this package, as it passes by: one JSON
 // value or a stream of server-sent events, distinguished by how they begin. Its
@@ -27,7 +32,12 @@ type Reply struct {
 	// Opaque says that the request is of no API of this package, so that a reply of any form, or an empty one, may be
 	// a good answer to it. Only a reply that says so is an error then.
 	Opaque bool
+	// Memory has the bytes of a reply that are kept, beyond ReplyBase; nil: they are bounded for each reply alone. If it
+	// has no more, the reply is passed on all the same, and the text, and at worst the counts, of that reply are not
+	// learned. It is set before the first Write. Close releases the bytes.
+	Memory *membudget.Account
 
+	memory  membudget.Hold
 	form    replyForm
 	written int   // bytes, up to MaxHold
 	begun   bool  // a part of the answer was seen in a stream
@@ -43,11 +53,12 @@ type Reply struct {
 	broken bool // an event could not be read: nothing after it is added to the text
 	any    bool // an event that is no error was seen
 
-	made    made
-	counts  counts
-	err     *ReplyError // of a stream
-	members members     // of the event at hand
-	stream  stream
+	made     made
+	counts   counts
+	textHeld int         // bytes of memory for the text of a stream
+	err      *ReplyError // of a stream
+	members  members     // of the event at hand
+	stream   stream
 }
 
 type replyForm uint8
@@ -66,6 +77,7 @@ func (r *Reply) Write(b []byte) (int, error) {
 	n := len(b)
 	r.written += min(n, MaxHold-r.written)
 	if r.form == formUnknown {
+		r.memory = r.Memory.Hold()
 		b = bytes.TrimLeft(b, " \t\r\n\ufeff")
 		if len(b) == 0 {
 			return n, nil
@@ -83,6 +95,9 @@ func (r *Reply) Write(b []byte) (int, error) {
 			r.comment = b[0] == ':'
 			r.text = !bytes.ContainsRune([]byte("deir:"), rune(b[0])) // data, event, id, retry, a comment
 			r.events.Max = maxRaw
+			if r.Memory != nil {
+				r.events.Grow = r.grow
+			}
 		}
 	}
 	switch r.form {
@@ -97,24 +112,39 @@ func (r *Reply) Write(b []byte) (int, error) {
 
 // hold appends b to raw, as far as it goes.
 func (r *Reply) hold(b []byte) {
+	if r.long != nil {
+		r.long.write(b)
+		return
+	}
 	left := maxRaw - len(r.raw)
+	if r.Memory != nil {
+		r.raw = r.grow(r.raw, min(len(b), left), maxRaw)
+		left = min(left, cap(r.raw)-len(r.raw))
+	}
 	if len(b) > left {
 		r.raw = append(r.raw, b[:left]...)
-		if r.long == nil {
-			r.long = new(skim)
-			r.long.write(r.raw)
-		}
+		r.skim(r.raw)
 		r.long.write(b[left:])
 		return
 	}
 	r.raw = append(r.raw, b...)
 }
 
+func (r *Reply) grow(b []byte, n, most int) []byte { return r.memory.Grow(b, n, most) }
+
+// skim begins to read no more than the counts of a text that begins with b.
+func (r *Reply) skim(b []byte) {
+	r.long = &skim{most: maxSkim}
+	if r.memory.Add(maxSkim) != nil {
+		r.long.most = membudget.Spare
+	}
+	r.long.write(b)
+}
+
 // rest takes the part of an event that is beyond maxRaw.
 func (r *Reply) rest(b []byte) {
 	if r.long == nil {
-		r.long = new(skim)
-		r.long.write(r.events.Held())
+		r.skim(r.events.Held())
 	}
 	r.long.write(b)
 }
@@ -126,6 +156,9 @@ func (r *Reply) event(data []byte, whole bool) {
 		if r.long != nil {
 			r.members.scan(r.long.out, nil)
 			r.counts.take(r.stream.api, &r.members)
+			if r.long.most == maxSkim {
+				_ = r.memory.Add(-maxSkim) // releasing does not fail
+			}
 			r.long = nil
 		}
 		return
@@ -164,10 +197,36 @@ func (r *Reply) event(data []byte, whole bool) {
 	if !r.broken {
 		r.broken = !r.stream.event(m)
 	}
+	if r.Memory != nil {
+		r.charge()
+	}
 	if r.stream.api == (responses{}) {
 		r.made.event(m)
 	}
 	r.counts.take(r.stream.api, m)
+}
+
+// charge brings the memory to the size of the text of a stream. If there is none, nothing is added to the text any
+// more, and what it has is dropped.
+func (r *Reply) charge() {
+	n := r.stream.size()
+	if n <= r.textHeld {
+		return
+	}
+	if r.memory.Add(int64(n-r.textHeld)) == nil {
+		r.textHeld = n
+		return
+	}
+	_ = r.memory.Add(-int64(r.textHeld)) // releasing does not fail
+	r.textHeld, r.broken = 0, true
+	r.stream = stream{api: r.stream.api, several: r.stream.several, chunks: r.stream.chunks, limit: r.stream.limit}
+}
+
+// Close drops what is kept of the reply and gives its memory back. No other method is to be called after it; it may be
+// called again.
+func (r *Reply) Close() {
+	r.memory.Release()
+	r.raw, r.long, r.events, r.stream, r.members = nil, nil, sse.Reader{}, stream{}, members{}
 }
 
 // Text returns the canonical text of the part that has come so far. It is "" if

@@ -5,6 +5,7 @@ package prompt
 // read in one pass and in little memory. It is valid JSON if the text is.
 type skim struct {
 	out     []byte
+	most    int  // bytes of out
 	depth   int  // of the objects that are kept
 	left    int  // of the arrays and objects inside one that is left out; 0: not inside one
 	str     bool // inside a string
@@ -81,7 +82,7 @@ func (k *skim) inString(c byte) {
 }
 
 func (k *skim) put(c byte) {
-	if len(k.out) < maxSkim {
+	if len(k.out) < k.most {
 		k.out = append(k.out, c)
 	}
 }

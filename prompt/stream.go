@@ -2,8 +2,10 @@ package prompt
 
 import (
 	"bytes"
+	"unsafe"
 
 	"github.com/warmroute/router/internal/jsonscan"
+	"github.com/warmroute/router/membudget"
 )
 
 // stream puts a reply together from events. A part that has come to the limit is
@@ -33,6 +35,15 @@ type stream struct {
 type part struct {
 	b   []byte
 	cut bool
+}
+
+// size returns the bytes that s takes, beyond its first few.
+func (s *stream) size() int {
+	n := cap(s.content.b) + cap(s.refusal.b) + cap(s.out.b) + cap(s.tmp) + cap(s.open.json.b) + cap(s.open.input)
+	if len(s.calls) > 0 {
+		n += cap(s.calls)*int(unsafe.Sizeof(callPart{})) + 2*s.used
+	}
+	return max(n-membudget.Spare, 0)
 }
 
 type callPart struct{ name, args part }

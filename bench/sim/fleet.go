@@ -65,9 +65,7 @@ type fleet struct {
 
 // gate is one gateway.
 type gate struct {
-	share    *share.Share // nil: it shares nothing with the others by package share
-	paths    *paths       // nil: nor whole paths
-	strategy router.Strategy
+	share    *share.Share // nil: it shares nothing with the others
 	receive  func([]byte)
 	polled   instant // when Poll is to be called; 0: not
 	touched  bool
@@ -104,7 +102,6 @@ const (
 	evReplay
 	evFrame
 	evPoll
-	evGossip
 	evLine
 	evArrive
 	evRetry
@@ -202,9 +199,6 @@ func newFleet(cfg *Config) (*fleet, error) {
 			}
 			f.touch(g)
 		}
-		if gt.paths != nil {
-			f.post(event{at: f.tickOf(g) + at(cfg.Share.Lag), kind: evGossip, index: int32(g)})
-		}
 	}
 	f.poll()
 	f.timeline.init(f.span)
@@ -259,7 +253,6 @@ func (f *fleet) addGate(g int) error {
 		}
 		opts.Queue = gt.line
 	}
-	gt.strategy = s
 	gt.view, gt.router = v, router.New(s, v, opts)
 	f.gates = append(f.gates, gt)
 	return f.offer(gt)
@@ -318,9 +311,6 @@ func (f *fleet) run(ctx context.Context) error {
 			f.replay(i%len(f.gates), i/len(f.gates), int(e.epoch))
 		case evFrame:
 			f.deliver(i, e.epoch)
-		case evGossip:
-			f.gossip(i)
-			f.post(event{at: f.now + at(f.cfg.Share.Every), kind: evGossip, index: e.index})
 		case evPoll:
 			if g := f.gates[i]; g.polled == f.now {
 				f.touch(i)

@@ -13,6 +13,7 @@ import (
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/internal/reqbody"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -23,19 +24,20 @@ var (
 
 // exchange is one client's request with all the attempts to get a reply to it.
 type exchange struct {
-	h      *Handler
-	client *client
-	r      *http.Request
-	in     *reqbody.Body
-	header http.Header // for the targets
-	match  config.Match
-	names  []reqbody.Span // the places of the model's name in the body, if it may have to be another
-	where  namePlace      // of that name
-	lease  *router.Lease
-	beat   *heartbeat
-	tokens tokenUse
-	split  *disagg.Split // nil: the target does it all
-	limit  time.Duration // of an attempt until its reply begins; 0: none
+	h       *Handler
+	client  *client
+	r       *http.Request
+	in      *reqbody.Body
+	header  http.Header // for the targets
+	match   config.Match
+	names   []reqbody.Span // the places of the model's name in the body, if it may have to be another
+	where   namePlace      // of that name
+	lease   *router.Lease
+	beat    *heartbeat
+	tokens  tokenUse
+	prompts *membudget.Hold // the bytes of the prompt
+	split   *disagg.Split   // nil: the target does it all
+	limit   time.Duration   // of an attempt until its reply begins; 0: none
 }
 
 // edit returns the edit with which the body has t's name for the model.
@@ -182,7 +184,7 @@ func (x *exchange) ask(ctx context.Context, header http.Header, body []byte) (*a
 		return a, a.failed(errors.New("the target switched protocols"))
 	}
 	a.buf = buffers.Get().(*buffer)
-	a.meter = newMeter(resp, x.lease.Decision().Prompt, x.r.URL.Path)
+	a.meter = x.newMeter(resp)
 	return a, x.hold(a)
 }
 
@@ -290,6 +292,7 @@ func (a *attempt) close() {
 	a.timer.Stop()
 	a.cancel(nil)
 	a.closeBody()
+	a.meter.close()
 	if a.buf != nil {
 		buffers.Put(a.buf)
 		a.buf = nil

@@ -32,6 +32,7 @@ type fleetFlags struct {
 	failover        router.Options
 	kvTransfer      bool     // -allow-kv-transfer
 	refuse          repeated // -refuse-member
+	maxMemory       int64    // -max-memory; 0: the default
 	queue           queueFlags
 	share           shareFlags
 }
@@ -74,6 +75,8 @@ func (f *fleetFlags) check() error {
 		return fmt.Errorf("no token source %q; there are header, memo and tokenize", f.tokens)
 	case !f.queue.enabled && f.queue != (queueFlags{maxWaiting: f.queue.maxWaiting, maxWait: f.queue.maxWait}):
 		return errors.New("-queue-requests, -queue-prefill, -queue-cached-first, -queue-tenant-header and -queue-priority-header need -queue")
+	case f.maxMemory < 0:
+		return errors.New("-max-memory is negative")
 	case len(f.share.bus) == 0 && (len(f.share.peers) > 0 || f.share.name != ""):
 		return errors.New("-share-peer and -share-name need -share")
 	case !precise && (len(f.events) > 0 || f.topic != "" || mode != file.TokensFromHeader):
@@ -89,6 +92,9 @@ func (f *fleetFlags) check() error {
 func (f *fleetFlags) file() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	if f.maxMemory != 0 {
+		line("max_memory = %d", f.maxMemory) // before all tables
+	}
 	for _, t := range []struct {
 		name  string
 		every time.Duration

@@ -43,12 +43,13 @@ type rigConfig struct {
 
 	events kvEvents // for each upstream: precise_cache_aware
 	mode   string   // of tokens; header where empty
+	memory int64    // max_memory; 0: the default
 }
 
 // flags returns the flags that stand for c.
 func (c rigConfig) flags(t *testing.T, upstreams []string) *fleetFlags {
 	t.Helper()
-	f := &fleetFlags{strategy: c.strategy, failover: c.options, events: c.events, tokens: c.mode}
+	f := &fleetFlags{strategy: c.strategy, failover: c.options, events: c.events, tokens: c.mode, maxMemory: c.memory}
 	for _, u := range upstreams {
 		if err := f.targets.Set(u); err != nil {
 			t.Fatal(err)

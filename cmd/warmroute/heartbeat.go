@@ -128,7 +128,8 @@ func (x *exchange) lost(a *attempt, o router.Outcome) {
 	d := x.lease.Decision()
 	x.h.cfg.Log.Warn("failed after a comment", "path", x.r.URL.Path, "target", d.Target.ID,
 		"status", o.Status, "err", o.Err)
-	body := a.rest()
+	body, free := x.rest(a)
+	defer free()
 	if len(body) == 0 {
 		body = errorBody(http.StatusBadGateway, "the engine could not be reached or broke off")
 		if slow(o.Err) {
@@ -138,7 +139,18 @@ func (x *exchange) lost(a *attempt, o router.Outcome) {
 	x.event(body, true)
 }
 
-// rest returns the body of the attempt's reply, as far as maxEvent.
+// eventBytes is the memory that making an event of a body of maxEvent takes.
+const eventBytes = 4 * maxEvent
+
+// rest returns the body of the attempt's reply, as far as maxEvent; without memory for it, nothing. Its memory is held
+// until free is called.
+func (x *exchange) rest(a *attempt) (body []byte, free func()) {
+	if x.h.replies.Reserve(eventBytes) != nil {
+		return nil, func() {}
+	}
+	return a.rest(), func() { x.h.replies.Release(eventBytes) }
+}
+
 func (a *attempt) rest() []byte {
 	var b bytes.Buffer
 	if a.buf != nil {
@@ -152,10 +164,11 @@ func (a *attempt) rest() []byte {
 
 // whole passes on a reply that is no stream, behind comments: an error of the engine, or an answer in one piece.
 func (x *exchange) whole(a *attempt) {
-	body := a.rest()
-	d := x.lease.Decision()
+	body, free := x.rest(a)
+	defer free()
 	o := router.Outcome{Status: a.resp.StatusCode}
-	if m := newMeter(a.resp, d.Prompt, x.r.URL.Path); m.reply != nil {
+	if m := x.newMeter(a.resp); m.reply != nil {
+		defer m.close()
 		m.observe(body)
 		m.report(&o, a.resp.Header)
 	}

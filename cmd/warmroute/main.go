@@ -173,6 +173,10 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 			"so (* alone: every path, also those that change an engine); give one for each")
 	fs.Var(&f.refuse, own("refuse-member"), "* `NAME` of a further member of requests that is refused; give one for each")
 
+	fs.Int64Var(&f.maxMemory, own("max-memory"), 0,
+		"* most `bytes` that clients and engines make the gateway hold at once: bodies, prompts, replies, events, token ids "+
+			"(0: 2 GiB); [memory_shares] in a -config has the parts")
+
 	h := &c.handler
 	fs.IntVar(&c.maxText, "max-text", 0, "`bytes` of a prompt that are matched (0: all)")
 	fs.Int64Var(&h.MaxBody, "max-body", 32<<20, "most `bytes` of one request body")

@@ -14,6 +14,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/contentcoding"
 	"github.com/warmroute/router/internal/reqbody"
+	"github.com/warmroute/router/membudget"
 )
 
 // own answers the requests for the gateway itself, and reports whether r is one.
@@ -72,7 +73,10 @@ func (h *Handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) 
 	// The rest of the body is not read.
 	w.Header().Set("Connection", "close")
 	var timeout net.Error
+	var shed *membudget.Error
 	switch {
+	case errors.As(err, &shed):
+		refuse(w, shed.StatusCode(), shed.RetryAfter(), shed.Message())
 	case errors.Is(err, contentcoding.ErrUnsupported):
 		w.Header().Set("Accept-Encoding", contentcoding.Supported())
 		refuse(w, http.StatusUnsupportedMediaType, 0, err.Error())

@@ -12,12 +12,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/contentcoding"
 	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/reqbody"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -76,6 +78,8 @@ type Config struct {
 type Handler struct {
 	cfg      Config
 	bodies   *reqbody.Pool
+	prompts  *membudget.Account
+	replies  *membudget.Account
 	active   atomic.Int64 // requests being served, from when their bodies are there
 	clients  *reqbody.Shares
 	draining atomic.Bool
@@ -105,8 +109,10 @@ func NewHandler(cfg Config) (*Handler, error) {
 	if !(cfg.ClientShare >= 0 && cfg.ClientShare <= 1) {
 		return nil, fmt.Errorf("ClientShare is %v; it must be 0 to 1", cfg.ClientShare)
 	}
+	memory := cfg.service.memory
 	bounds := reqbody.Config{
 		MaxBody: cfg.MaxBody, MaxBodies: cfg.MaxBodies, Timeout: cfg.BodyTimeout, Rate: cfg.BodyRate,
+		Memory: memory.Account(membudget.Bodies),
 	}.WithDefaults()
 	decoder, err := contentcoding.New(contentcoding.Config{MaxBytes: bounds.MaxBody})
 	if err != nil {
@@ -128,7 +134,10 @@ func NewHandler(cfg Config) (*Handler, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.service.transport = cfg.Transport
-	h := &Handler{cfg: cfg, fresh: unlinked(cfg.Transport)}
+	h := &Handler{
+		cfg: cfg, fresh: unlinked(cfg.Transport),
+		prompts: memory.Account(membudget.Prompts), replies: memory.Account(membudget.Replies),
+	}
 	if cfg.ClientShare > 0 {
 		bounds.MaxClient = max(int64(cfg.ClientShare*float64(bounds.MaxBodies)), 1)
 		h.clients = reqbody.NewShares(max(int64(cfg.ClientShare*float64(cfg.MaxRequests)), 1))
@@ -229,7 +238,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	p := h.parse(r, in.Bytes())
+	prompts := h.prompts.Hold()
+	defer prompts.Release()
+	p, err := h.parse(&prompts, r, in.Bytes())
+	if err == nil {
+		err = h.replies.Reserve(replyBytes)
+	}
+	if err != nil {
+		h.refuseBody(w, r, err)
+		return
+	}
+	defer h.replies.Release(replyBytes)
 	if n := int64(len(p.Text)); n > 0 { // a copy of most of the body
 		if !h.bodies.Reserve(n) {
 			h.refuseBody(w, r, reqbody.ErrBusy)
@@ -252,7 +271,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, 0, err.Error())
 		return
 	}
-	x := &exchange{h: h, client: client, r: r, in: in, header: upstreamHeader(r), names: name.at, where: name.where}
+	x := &exchange{
+		h: h, prompts: &prompts, client: client, r: r, in: in, header: upstreamHeader(r), names: name.at, where: name.where,
+	}
 	for i, m := range matches {
 		x.match = m
 		state := h.cfg.service.state(m.Route)
@@ -309,14 +330,20 @@ func (h *Handler) leave(r *http.Request) {
 	}
 }
 
-// parse returns r's prompt. One that is not understood is empty, or as much as
-// was understood; the request is routed and counted all the same.
-func (h *Handler) parse(r *http.Request, body []byte) router.Prompt {
-	p, err := h.cfg.Parser.FromRequest(r.URL.Path, r.Header, body)
+// replyBytes are reserved for each reply: the buffer by which it is passed on, and what is kept of it in any case.
+const replyBytes = int64(unsafe.Sizeof(buffer{})) + prompt.ReplyBase
+
+// parse returns r's prompt, with its bytes in hold. One that is not understood is empty, or as much as
+// was understood; the request is routed and counted all the same. An error is one of the memory.
+func (h *Handler) parse(hold *membudget.Hold, r *http.Request, body []byte) (router.Prompt, error) {
+	p, err := h.cfg.Parser.Within(hold, r.URL.Path, r.Header, body)
+	if errors.Is(err, membudget.ErrShed) {
+		return p, err
+	}
 	if err != nil && len(body) > 0 {
 		h.cfg.Log.Debug("request not understood", "path", r.URL.Path, "err", err)
 	}
-	return p
+	return p, nil
 }
 
 // climbs reports whether a part of u's path is .., with which it could leave the path of

@@ -19,6 +19,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/egress"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/vllmtest"
 )
 
@@ -439,7 +440,7 @@ func TestLongBodyIsRead(t *testing.T) {
 	body = append(body, `{"model":"m","prompt":"`...)
 	body = append(body, bytes.Repeat([]byte("x"), 65<<20)...)
 	body = append(body, `"}`...)
-	p := g.h.parse(httptest.NewRequest("POST", "/v1/completions", nil), body)
+	p, _ := g.h.parse(new(membudget.Hold), httptest.NewRequest("POST", "/v1/completions", nil), body)
 	if p.Model != "m" || len(p.Text) != 65<<20 {
 		t.Errorf("the model is %q, %d bytes of text", p.Model, len(p.Text))
 	}

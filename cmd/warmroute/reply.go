@@ -12,7 +12,7 @@ import (
 
 // reply passes a's reply on to the client and settles the lease.
 func (x *exchange) reply(a *attempt) {
-	defer a.close()
+	defer func() { a.close() }()
 	switch begun := x.beat.stop(); {
 	case !begun:
 		h := x.client.w.Header()
@@ -32,7 +32,8 @@ func (x *exchange) reply(a *attempt) {
 	d := x.lease.Decision()
 	m := a.meter
 	if m == nil {
-		m = newMeter(a.resp, d.Prompt, x.r.URL.Path)
+		m = x.newMeter(a.resp)
+		defer m.close()
 	}
 	if m.reply != nil && !m.bare {
 		m.ids = x.tokens.reader()
@@ -112,6 +113,28 @@ type meter struct {
 	state bool             // it may make state at the engine
 	bare  bool             // only the ids of that are of interest
 	ids   *tokenmemo.Reply // nil: the ids are not collected
+}
+
+// close gives the memory of m back, which may be nil.
+func (m *meter) close() {
+	if m == nil {
+		return
+	}
+	if m.reply != nil {
+		m.reply.Close()
+	}
+	if m.ids != nil {
+		m.ids.Close()
+	}
+}
+
+// newMeter returns a meter for resp, the reply to x, within the gateway's memory.
+func (x *exchange) newMeter(resp *http.Response) *meter {
+	m := newMeter(resp, x.lease.Decision().Prompt, x.r.URL.Path)
+	if m.reply != nil {
+		m.reply.Memory = x.h.replies
+	}
+	return m
 }
 
 // newMeter returns a meter for resp, the reply to p, which was sent to path.

@@ -19,6 +19,7 @@ import (
 	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/reqbody"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
@@ -32,6 +33,7 @@ type service struct {
 	live    *livePage // nil: there is none
 	metrics *metrics
 	sharing sharing
+	memory  *membudget.Budget
 
 	transport http.RoundTripper // the Handler's
 
@@ -59,7 +61,10 @@ func newService(log *slog.Logger) (*service, error) {
 	if s.metrics, err = newMetrics(); err != nil {
 		return nil, err
 	}
-	s.streams.metrics = s.metrics
+	if s.memory, err = membudget.New(membudget.Config{}); err != nil {
+		return nil, err
+	}
+	s.streams.metrics, s.streams.memory = s.metrics, s.memory.Account(membudget.Events)
 	s.streams.log = log
 	s.streams.forget = s.forget
 	return s, nil
@@ -123,7 +128,7 @@ func (s *service) update() error {
 	fresh := make(map[string]*routeState)
 	f := s.gateway.File()
 	s.refuse.Store(refusedBy(f))
-	var failed error
+	failed := s.memory.Set(f.Memory()) // the file was checked
 	for i := range f.Routes {
 		r := &f.Routes[i]
 		st := &routeState{renames: len(r.Aliases) > 0, attempt: r.Failover.AttemptTimeout}
@@ -142,7 +147,8 @@ func (s *service) update() error {
 				st.tokens = before
 			} else {
 				var err error
-				if st.tokens, err = newTokenSource(*src, policy, s.gateway.View(), s.log); err != nil {
+				account := s.memory.Account(membudget.Tokens)
+				if st.tokens, err = newTokenSource(*src, policy, s.gateway.View(), account, s.log); err != nil {
 					s.log.Error("no token ids", "route", r.Model, "err", err)
 					failed = err
 				}

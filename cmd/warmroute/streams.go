@@ -11,6 +11,7 @@ import (
 	"github.com/warmroute/router/contrib/prometheus/kvevents"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/kvindex/zmqsub"
+	"github.com/warmroute/router/membudget"
 )
 
 // streams are the engines' KV events that are followed. The zero value, with its
@@ -19,6 +20,7 @@ type streams struct {
 	log     *slog.Logger
 	live    *livePage // gets the events too; nil: there is none
 	metrics *metrics
+	memory  *membudget.Account
 	// forget is called when a target's cache is gone.
 	forget func(id string)
 
@@ -50,6 +52,7 @@ func (s *streams) subscribe(c config.Subscription) (config.Runner, error) {
 		Index:      f,
 		Egress:     c.Egress,
 		StaleAfter: c.StaleAfter,
+		Memory:     s.memory,
 		Trace: zmqsub.Trace{
 			Transition: func(id string, from, to zmqsub.State, why string) {
 				s.log.Info("KV events", "target", id, "from", from.String(), "to", to.String(), "why", why)

@@ -12,6 +12,7 @@ import (
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt/tokenize"
 	"github.com/warmroute/router/prompt/tokenmemo"
 )
@@ -28,6 +29,7 @@ type tokenSource struct {
 	miscounted                  atomic.Int64
 	judged, tooMuch             atomic.Int64 // of partial ones
 	reading                     atomic.Int64 // replies of which ids are collected
+	memory                      *membudget.Account
 }
 
 // group are the targets that are asked for ids. They know the model by one name,
@@ -56,10 +58,10 @@ const maxReading = 64
 // newTokenSource returns the source for settings of another kind than
 // file.TokensFromHeader. It needs a group before its first use.
 func newTokenSource(
-	c file.TokenSource, policy egress.Policy, view *loadview.View, log *slog.Logger,
+	c file.TokenSource, policy egress.Policy, view *loadview.View, memory *membudget.Account, log *slog.Logger,
 ) (*tokenSource, error) {
 	memo, err := tokenmemo.New(tokenmemo.Config{
-		MaxEntries: c.MaxEntries, MaxBytes: c.MaxBytes,
+		MaxEntries: c.MaxEntries, MaxBytes: c.MaxBytes, Memory: memory,
 		Contradicted: func() {
 			log.Warn("token ids contradict each other; those of such requests are left out for a while")
 		},
@@ -67,11 +69,12 @@ func newTokenSource(
 	if err != nil {
 		return nil, err
 	}
-	t := &tokenSource{settings: c, policy: policy, memo: memo}
+	t := &tokenSource{settings: c, policy: policy, memo: memo, memory: memory}
 	if c.Kind == file.TokensFromTokenize {
 		t.client, err = tokenize.New(tokenize.Config{
 			Targets:    func() []string { return t.ready(view) },
 			Memo:       memo,
+			Memory:     memory,
 			Egress:     policy,
 			Timeout:    time.Duration(c.TimeoutSecs * float64(time.Second)),
 			Concurrent: c.Concurrent,
@@ -136,6 +139,10 @@ func (t *tokenSource) fill(x *exchange, p *router.Prompt) (u tokenUse) {
 	case u.keyed:
 		p.Tokens, whole = t.memo.Tokens(u.key)
 	}
+	// The memo shares its ids, but may forget them before this request ends.
+	if x.prompts.Add(4*int64(len(p.Tokens))) != nil {
+		p.Tokens = nil
+	}
 	u.ids = len(p.Tokens)
 	switch {
 	case u.ids == 0:
@@ -178,7 +185,7 @@ func (u *tokenUse) reader() *tokenmemo.Reply {
 		return nil
 	}
 	u.reading = true
-	return new(tokenmemo.Reply)
+	return &tokenmemo.Reply{Memory: u.source.memory}
 }
 
 // release ends the use of a reader.

@@ -118,6 +118,7 @@ func (c *checker) globals() {
 		}
 	}
 	c.share()
+	c.memory()
 	health := child("", "health")
 	if _, err := loadview.New(c.file.Health); err != nil {
 		c.settings(health, reflect.TypeOf(c.file.Health), err)

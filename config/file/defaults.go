@@ -1,8 +1,11 @@
 package file
 
 import (
+	"cmp"
+
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/lmcache"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/strategy/leastwork"
 )
 
@@ -54,6 +57,7 @@ func (t *TokenSource) defaults() {
 // setDefaults puts the defaults of other packages, which these have in WithDefaults, in
 // place of zero settings: those of loadview, of router.Options and of the strategies.
 func (f *File) setDefaults(strategies map[string]Strategy) {
+	f.MaxMemory = cmp.Or(f.MaxMemory, membudget.DefaultLimit)
 	f.Health = f.Health.WithDefaults()
 	keysOnly(&f.Health)
 	for i := range f.Routes {

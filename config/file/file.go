@@ -14,6 +14,10 @@ import (
 // are enforced. A table that is a pointer is nil if the file does not have it. A File
 // must not be changed after [Parse].
 type File struct {
+	// MaxMemory bounds the bytes that a host holds of requests, replies and events together, and MemoryShares the parts of
+	// it; see Memory.
+	MaxMemory     int64         `toml:"max_memory" min:"16777216" max:"1099511627776"`
+	MemoryShares  MemoryShares  `toml:"memory_shares"`
 	Egress        Egress        `toml:"egress"`
 	MetricsScrape MetricsScrape `toml:"metrics_scrape"`
 	HealthProbe   HealthProbe   `toml:"health_probe"`

@@ -9,15 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/warmroute/router/internal/configerr"
+	"github.com/warmroute/router/membudget"
 )
 
-// The errors of Read, in addition to those of reading. A time-out is a net.Error.
+// The errors of Read, in addition to those of reading. A time-out is a net.Error. A Memory without bytes is a
+// *membudget.Error, which is ErrBusy too, or ErrTooLarge if the body can never fit.
 var (
 	ErrTooLarge = errors.New("the request body is too large")
 	ErrBusy     = errors.New("the gateway is at its limit")
@@ -29,6 +32,8 @@ type Config struct {
 	MaxBody int64
 	// MaxBodies bounds the bytes of all bodies at once. 0 means 1 GiB.
 	MaxBodies int64
+	// Memory has the bytes of all bodies in addition; nil: MaxBodies alone bounds them.
+	Memory *membudget.Account
 	// Timeout and Rate are the least speed of a body: each Timeout, Rate bytes a second
 	// must have come, or the rest of it. 0 means a minute and 8,192 bytes a second.
 	Timeout time.Duration
@@ -53,8 +58,9 @@ func (c Config) WithDefaults() Config {
 // Pool lends buffers for bodies and bounds their sum. It is safe for concurrent use.
 type Pool struct {
 	cfg     Config
-	step    int64     // bytes that must come each Timeout
-	free    sync.Pool // of *Body
+	step    int64                  // bytes that must come each Timeout
+	free    sync.Pool              // of *Body without data
+	buffers [keptClasses]sync.Pool // of *[]byte, by the class of their capacity
 	used    atomic.Int64
 	clients *Shares
 }
@@ -79,8 +85,8 @@ func New(c Config) (*Pool, error) {
 	return p, nil
 }
 
-// Reserve takes n bytes from the bound of all bodies, unless it has no more; Give brings
-// them back.
+// Reserve takes n bytes from the bound of all bodies, MaxBodies, unless it has no more; Give
+// brings them back. Memory is not asked: it has other accounts for the copies of bodies.
 func (p *Pool) Reserve(n int64) bool {
 	if p.used.Add(n) > p.cfg.MaxBodies {
 		p.used.Add(-n)
@@ -92,6 +98,9 @@ func (p *Pool) Reserve(n int64) bool {
 // Give brings back n bytes that Reserve took.
 func (p *Pool) Give(n int64) { p.used.Add(-n) }
 
+// Memory returns the account of the bodies; nil: there is none.
+func (p *Pool) Memory() *membudget.Account { return p.cfg.Memory }
+
 // Used returns the bytes that are taken at the moment.
 func (p *Pool) Used() int64 { return p.used.Load() }
 
@@ -101,7 +110,29 @@ const (
 	// keepBuffer is the capacity in bytes above which a buffer is left to the garbage
 	// collector, so that a few huge bodies do not stay resident.
 	keepBuffer = 1 << 20
+	// keptClasses are the classes of the capacities of kept buffers: class c has those from
+	// 1<<c on, up to twice that. The last is that of keepBuffer.
+	keptClasses = 21
 )
+
+// buffer returns an empty buffer for n bytes. Its capacity is in the class of n, and so less than twice n: a small
+// body does not pin the memory of a large one.
+func (p *Pool) buffer(n int64) []byte {
+	if c := bits.Len64(uint64(n)) - 1; c < keptClasses {
+		if b, _ := p.buffers[c].Get().(*[]byte); b != nil && int64(cap(*b)) >= n {
+			return (*b)[:0]
+		}
+	}
+	return make([]byte, 0, n)
+}
+
+// keep keeps a buffer for another body.
+func (p *Pool) keep(b []byte) {
+	if c := bits.Len(uint(cap(b))) - 1; c >= 0 && cap(b) <= keepBuffer {
+		b = b[:0]
+		p.buffers[c].Put(&b)
+	}
+}
 
 // Body is a request's body in memory. Its buffer goes back to the Pool when it is
 // released as often as it was read or retained.
@@ -164,8 +195,8 @@ func (w *writer) Write(p []byte) (int, error) {
 	if need > b.pool.cfg.MaxBody {
 		return 0, ErrTooLarge
 	}
-	if need > b.held {
-		if err := b.grow(max(need, min(2*b.held, b.pool.cfg.MaxBody))); err != nil {
+	if have := int64(cap(b.data)); need > have {
+		if err := b.grow(max(need, min(2*have, b.pool.cfg.MaxBody))); err != nil {
 			return 0, err
 		}
 	}
@@ -199,7 +230,7 @@ func (b *Body) fill(ctl *http.ResponseController, r *http.Request) error {
 			// A writer that has no connection behind it has no deadline either.
 			_ = ctl.SetReadDeadline(time.Now().Add(b.pool.cfg.Timeout))
 		}
-		n, err := r.Body.Read(b.data[len(b.data):b.held]) // a lent buffer may be larger
+		n, err := r.Body.Read(b.data[len(b.data):cap(b.data)])
 		b.data = b.data[:len(b.data)+n]
 		if int64(len(b.data)) > b.pool.cfg.MaxBody {
 			return ErrTooLarge
@@ -218,21 +249,47 @@ func (b *Body) fill(ctl *http.ResponseController, r *http.Request) error {
 
 // grow makes the capacity at least n, within the bounds.
 func (b *Body) grow(n int64) error {
-	if add := n - b.held; add > 0 {
-		if !b.pool.clients.Take(b.client, add) {
-			return ErrBusy
-		}
-		if !b.pool.Reserve(add) {
-			b.pool.clients.Give(b.client, add)
-			return ErrBusy
-		}
-		b.held = n
+	if int64(cap(b.data)) >= n {
+		return nil
 	}
-	if int64(cap(b.data)) < n {
-		data := make([]byte, len(b.data), n)
-		copy(data, b.data)
-		b.data = data
+	if err := b.take(n); err != nil {
+		return err
 	}
+	data := b.pool.buffer(n)
+	if err := b.take(int64(cap(data))); err != nil { // a kept one has more than n
+		data = make([]byte, 0, n)
+	}
+	was := b.data
+	b.data = append(data, was...)
+	b.pool.keep(was)
+	return nil
+}
+
+// take charges n bytes in all.
+func (b *Body) take(n int64) error {
+	add := n - b.held
+	if add <= 0 {
+		return nil
+	}
+	p := b.pool
+	if !p.clients.Take(b.client, add) {
+		return ErrBusy
+	}
+	if !p.Reserve(add) {
+		p.clients.Give(b.client, add)
+		return ErrBusy
+	}
+	if err := p.cfg.Memory.Reserve(add); err != nil {
+		p.Give(add)
+		p.clients.Give(b.client, add)
+		if n > p.cfg.Memory.Limit() {
+			return errors.Join(ErrTooLarge, &membudget.Error{
+				Account: p.cfg.Memory.Name(), Bytes: n, Limit: p.cfg.Memory.Limit(), Never: true,
+			})
+		}
+		return errors.Join(ErrBusy, err)
+	}
+	b.held = n
 	return nil
 }
 
@@ -245,11 +302,9 @@ func (b *Body) Release() {
 		return
 	}
 	b.pool.Give(b.held)
+	b.pool.cfg.Memory.Release(b.held)
 	b.pool.clients.Give(b.client, b.held)
-	b.held, b.client = 0, ""
-	b.data = b.data[:0]
-	if cap(b.data) > keepBuffer {
-		b.data = nil
-	}
+	b.pool.keep(b.data)
+	b.held, b.client, b.data = 0, "", nil
 	b.pool.free.Put(b)
 }

@@ -9,6 +9,9 @@ import "bytes"
 type Reader struct {
 	// Max is the greatest data of one event that is held, in bytes. Data beyond it is dropped.
 	Max int
+	// Grow returns b with the capacity for n further bytes, most in all, or for as many as there is memory for. The data
+	// beyond it is dropped. nil: there is always memory.
+	Grow func(b []byte, n, most int) []byte
 
 	line  []byte // the line that has not ended
 	data  []byte // the data lines of the event that has not ended
@@ -68,7 +71,12 @@ func (r *Reader) find(b []byte, at, was int, c byte) int {
 // hold appends b to the line, as far as it goes.
 func (r *Reader) hold(b []byte, rest func([]byte)) {
 	r.looked += len(b)
-	if left := max(r.max()-len(r.line), 0); len(b) > left {
+	left := max(r.max()-len(r.line), 0)
+	if r.Grow != nil {
+		r.line = r.Grow(r.line, min(len(b), left), r.max())
+		left = min(left, cap(r.line)-len(r.line))
+	}
+	if len(b) > left {
 		r.line = append(r.line, b[:left]...)
 		if bytes.HasPrefix(r.line, field) {
 			r.lost = true
@@ -98,14 +106,19 @@ func (r *Reader) take(line []byte, event func([]byte, bool)) {
 	}
 	v = bytes.TrimPrefix(v, []byte(" "))
 	if len(r.data) > 0 {
-		if len(r.data) >= r.Max {
+		if len(r.data) >= r.Max || r.Grow != nil && len(r.data) == cap(r.data) {
 			r.lost = true
 			return
 		}
 		r.data = append(r.data, '\n')
 	}
-	if left := r.Max - len(r.data); len(v) > left {
-		v, r.lost = v[:left], true
+	left := r.Max - len(r.data)
+	if r.Grow != nil {
+		r.data = r.Grow(r.data, min(len(v), left), r.Max)
+		left = min(left, cap(r.data)-len(r.data))
+	}
+	if len(v) > left {
+		v, r.lost = v[:max(left, 0)], true
 	}
 	r.data = append(r.data, v...)
 	r.looked += len(v)

@@ -9,6 +9,7 @@ import (
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/kvindex"
+	"github.com/warmroute/router/membudget"
 	"go.uber.org/zap"
 )
 
@@ -80,6 +81,9 @@ type Config struct {
 	// replies have been applied. While nothing waits, one message of any size may.
 	// 0 means 8,192, and 64 MiB.
 	Queue, QueueBytes int
+	// Memory has the bytes of all messages that wait in addition, together with those of other Subscribers, and bounds
+	// them in the same way; nil: QueueBytes alone does. A message that it can never have ends its connection.
+	Memory *membudget.Account
 	// MaxMessage is the greatest message in bytes that is taken; the connection
 	// that brings a greater one is closed. 0 means 16 MiB.
 	MaxMessage int

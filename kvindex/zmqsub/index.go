@@ -16,6 +16,9 @@ var (
 	errNoRank = errors.New("zmqsub: a message that names no data-parallel rank, in a stream of several")
 )
 
+// maxScratch is the greatest payload of which the memory of its decoded form is kept for the next.
+const maxScratch = 256 << 10
+
 // names returns the names of t in the index.
 func (t *Target) names() []string {
 	if len(t.Ranks) == 0 {
@@ -37,6 +40,9 @@ func (st *stream) apply(m message) bool {
 	err := st.batch.Decode(m.payload)
 	if err == nil {
 		err = st.deal(m.seq)
+	}
+	if len(m.payload) > maxScratch { // nothing of an event that was large stays
+		st.batch = kvindex.Batch{}
 	}
 	if err != nil {
 		st.run.malformed(st.target.ID, err)

@@ -77,8 +77,13 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		live: make(chan event, s.cfg.Queue), replies: make(chan event, 256), again: make(chan struct{}, 1),
 	}
 	r.liveBytes, r.replyBytes = &s.liveBytes, &s.replyBytes
+	r.liveBytes.memory, r.replyBytes.memory = s.cfg.Memory, s.cfg.Memory
 	r.replyBytes.begin(s.cfg.QueueBytes / 4)
 	r.liveBytes.begin(s.cfg.QueueBytes - s.cfg.QueueBytes/4)
+	defer func() { // nothing waits any more
+		r.liveBytes.begin(0)
+		r.replyBytes.begin(0)
+	}()
 	defer r.wg.Wait()
 	defer cancel()
 	for i, t := range s.cfg.Targets {

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 
 	"github.com/warmroute/router/internal/jsonscan"
+	"github.com/warmroute/router/membudget"
 )
 
 var errNotObject = errors.New("the body is no JSON object")
@@ -87,7 +87,12 @@ func (c *Client) post(ctx context.Context, target string, h http.Header, body []
 	defer resp.Body.Close()
 	// No more is read than the ids of this body can take.
 	limit := min(c.cfg.MaxReply, answerBytes+idBytes*len(body))
-	b, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	hold := c.cfg.Memory.Hold()
+	defer hold.Release()
+	b, err := membudget.ReadAll(&hold, resp.Body, resp.ContentLength, int64(limit))
+	if errors.Is(err, membudget.ErrShed) {
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
@@ -96,6 +101,9 @@ func (c *Client) post(ctx context.Context, target string, h http.Header, body []
 	}
 	switch s := resp.StatusCode; {
 	case s == http.StatusOK:
+		if err := hold.Add(4 * int64(min(len(body)+templateIDs, len(b)/2))); err != nil { // the ids
+			return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+		}
 		ids, err := read(ctx, b, len(body))
 		if err != nil && !errors.Is(err, ErrFailed) {
 			err = fmt.Errorf("%w: %w", ErrFailed, err)

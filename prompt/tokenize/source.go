@@ -78,7 +78,7 @@ func (c *Client) settle(ctx context.Context, k sourceKey, err error) {
 		*s = source{proved: true}
 	case ctx.Err() != nil:
 		// The caller went away or had no more time: not the engine's fault.
-	case errors.Is(err, errTemplate):
+	case errors.Is(err, errTemplate), errors.Is(err, ErrBusy): // the latter is our own want of memory
 		s.failing, s.failures = false, 0 // it answers
 	case errors.Is(err, ErrRefused):
 		if s.refusals++; s.proved || s.refusals < refusalsToFail {

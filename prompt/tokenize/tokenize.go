@@ -27,6 +27,7 @@ import (
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/rendezvous"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt/tokenmemo"
 )
 
@@ -51,6 +52,9 @@ type Config struct {
 	// MaxBody is the greatest body in bytes that is sent, MaxReply the greatest that
 	// is read; 0 means 8 MiB and 32 MiB.
 	MaxBody, MaxReply int
+	// Memory has the bytes of the questions and of the answers that are read. If it has no more, there are no ids, and the
+	// error is ErrBusy. nil: Concurrent, MaxBody and MaxReply alone bound them.
+	Memory *membudget.Account
 	// MinBackoff and MaxBackoff bound the time in which an engine that failed is not
 	// asked; it doubles with each further failure. 0 means 1 s and 1 minute.
 	MinBackoff, MaxBackoff time.Duration
@@ -113,7 +117,7 @@ var (
 	ErrContradicted = errors.New("tokenize: ids of such requests were wrong")
 	// ErrTooLarge: the body is longer than MaxBody.
 	ErrTooLarge = errors.New("tokenize: the body is too large")
-	// ErrBusy: Concurrent others were being asked for, for all of Timeout.
+	// ErrBusy: Concurrent others were being asked for, for all of Timeout, or there is no Memory.
 	ErrBusy = errors.New("tokenize: too many prompts at once")
 	// ErrNoTarget: there is no engine to ask, or each failed lately.
 	// It is router.ErrNoTarget too.
@@ -233,11 +237,6 @@ func (c *Client) TokensOf(ctx context.Context, key tokenmemo.Key, h http.Header,
 			return ids, nil
 		}
 	}
-	b, err := question(key.Chat, body)
-	if err != nil {
-		c.n.notExact.Add(1)
-		return nil, ErrNotExact
-	}
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -252,6 +251,17 @@ func (c *Client) TokensOf(ctx context.Context, key tokenmemo.Key, h http.Header,
 		c.n.busy.Add(1)
 		return nil, ErrBusy
 	}
+	hold := c.cfg.Memory.Hold()
+	defer hold.Release()
+	if err := hold.Add(int64(len(body)) + 256); err != nil {
+		c.n.busy.Add(1)
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	b, err := question(key.Chat, body)
+	if err != nil {
+		c.n.notExact.Add(1)
+		return nil, ErrNotExact
+	}
 	ids, source, err := c.ask(ctx, outer, key.Chat, targets, h, b)
 	switch {
 	case err == nil:
@@ -263,6 +273,8 @@ func (c *Client) TokensOf(ctx context.Context, key tokenmemo.Key, h http.Header,
 		}
 	case outer.Err() != nil:
 		c.n.canceled.Add(1)
+	case errors.Is(err, ErrBusy):
+		c.n.busy.Add(1)
 	case errors.Is(err, ErrNoTarget):
 		c.n.noTarget.Add(1)
 	case errors.Is(err, ErrRefused):

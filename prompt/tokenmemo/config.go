@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router/internal/configerr"
+	"github.com/warmroute/router/membudget"
 )
 
 // Config is the configuration of a Memo. The zero Config is the
@@ -14,6 +15,9 @@ type Config struct {
 	// ids in bytes, 4 for each, and 128 for an entry. Those that were not used for longest
 	// go first. 0 means 16,384 and 64 MiB.
 	MaxEntries, MaxBytes int
+	// Memory has the bytes of the ids in addition; nil: MaxBytes alone bounds them. If it has no more, those that were not
+	// used for longest go.
+	Memory *membudget.Account
 	// MaxTail is the greatest number of tokens at the end of a prompt that may be
 	// others when the conversation goes on, such as those that open the reply. With
 	// more, the chat template rewrites earlier turns, and the memo learns nothing

@@ -260,6 +260,7 @@ func (m *Memo) Forget() {
 	clear(m.suspect)
 	clear(m.doubted)
 	m.recent.Init()
+	m.cfg.Memory.Release(int64(m.bytes))
 	m.bytes = 0
 }
 
@@ -290,13 +291,19 @@ func (m *Memo) put(e *memoEntry) {
 	if len(all) == maxSources {
 		return
 	}
-	m.sources[e.key.place] = append(all, e.key.source)
+	for m.bytes+e.size() > m.cfg.MaxBytes || len(m.entries) >= m.cfg.MaxEntries ||
+		m.cfg.Memory.Reserve(int64(e.size())) != nil {
+		oldest := m.recent.Back()
+		if oldest == nil { // others have taken all of Memory
+			return
+		}
+		m.n.Evicted++
+		m.remove(oldest)
+	}
+	// Of the sources at e's place some may be gone now.
+	m.sources[e.key.place] = append(m.sources[e.key.place], e.key.source)
 	m.entries[e.key] = m.recent.PushFront(e)
 	m.bytes += e.size()
-	for m.bytes > m.cfg.MaxBytes || len(m.entries) > m.cfg.MaxEntries {
-		m.n.Evicted++
-		m.remove(m.recent.Back())
-	}
 }
 
 func (m *Memo) remove(e *list.Element) {
@@ -309,6 +316,7 @@ func (m *Memo) remove(e *list.Element) {
 		delete(m.sources, v.key.place)
 	}
 	m.bytes -= v.size()
+	m.cfg.Memory.Release(int64(v.size()))
 }
 
 func (e *memoEntry) size() int { return memoEntryBytes + 4*len(e.ids) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/warmroute/router/internal/jsonscan"
 	"github.com/warmroute/router/internal/sse"
+	"github.com/warmroute/router/membudget"
 )
 
 // DefaultReply is the greatest reply, or event of a stream, in bytes that
@@ -22,7 +23,12 @@ type Reply struct {
 	// Limit bounds the bytes that are held of a JSON reply, or of the data of one event of a stream; beyond it
 	// nothing is known of the reply. 0 and less: DefaultReply. It is set before the first Write.
 	Limit int
+	// Memory has the bytes that are kept of the reply, beyond 16 KiB; nil: they are bounded for each reply alone. If it
+	// has no more, nothing is known of the reply. It is set before the first Write. Close releases the bytes.
+	Memory *membudget.Account
 
+	memory membudget.Hold
+	idsOf  int64 // bytes of memory for ids
 	form   replyForm
 	raw    []byte // of a JSON reply
 	events sse.Reader
@@ -51,6 +57,10 @@ func (r *Reply) Write(b []byte) (int, error) {
 		if len(b) == 0 {
 			return n, nil
 		}
+		r.memory = r.Memory.Hold()
+		if r.Memory != nil {
+			r.events.Grow = r.memory.Grow
+		}
 		r.form = formStream
 		if b[0] == '{' {
 			r.form = formJSON
@@ -61,6 +71,10 @@ func (r *Reply) Write(b []byte) (int, error) {
 	case r.form == formJSON && len(r.raw)+len(b) > r.limit():
 		r.spoil()
 	case r.form == formJSON:
+		if r.raw = r.memory.Grow(r.raw, len(b), r.limit()); cap(r.raw)-len(r.raw) < len(b) {
+			r.spoil()
+			break
+		}
 		r.raw = append(r.raw, b...)
 	default:
 		r.events.Max = r.limit()
@@ -77,7 +91,30 @@ func (r *Reply) limit() int {
 }
 
 // spoil drops all that is held: nothing is known.
-func (r *Reply) spoil() { *r = Reply{Limit: r.Limit, form: r.form, bad: true} }
+func (r *Reply) spoil() {
+	r.memory.Release()
+	*r = Reply{Limit: r.Limit, Memory: r.Memory, form: r.form, bad: true}
+}
+
+// Close drops what is kept and gives its memory back. No other method is to be called after it; it may be called again.
+func (r *Reply) Close() { r.spoil() }
+
+// charge has memory for the ids that an object of n bytes may add to those that are there, 4 bytes for each 2 of it and
+// twice that while they are copied, and reports whether there is any.
+func (r *Reply) charge(n int) bool {
+	if r.Memory == nil {
+		return true
+	}
+	now := 4*int64(cap(r.prompt)+cap(r.output)) + 4*int64(n)
+	if n < membudget.Spare/4 && now < membudget.Spare {
+		return true
+	}
+	if r.memory.Add(now-r.idsOf) != nil {
+		return false
+	}
+	r.idsOf = now
+	return true
+}
 
 // event takes the data of an event.
 func (r *Reply) event(data []byte, whole bool) {
@@ -113,6 +150,10 @@ func (r *Reply) Tokens() (prompt, output []uint32) {
 
 // object reads a JSON reply or an event.
 func (r *Reply) object(b []byte) {
+	if !r.charge(len(b)) {
+		r.spoil()
+		return
+	}
 	s := jsonscan.Scanner{B: b}
 	if s.Peek() != '{' {
 		r.spoil()
@@ -131,6 +172,7 @@ func (r *Reply) object(b []byte) {
 	if s.End(); s.Fault != 0 {
 		r.spoil()
 	}
+	r.charge(0)
 }
 
 func (r *Reply) choicesOf(s *jsonscan.Scanner) {
