@@ -72,7 +72,7 @@ type state struct {
 		InFlight                                                     int64
 	}
 	Targets []struct {
-		ID, State                string
+		ID, State, Role          string
 		InFlight, Share          int
 		Picks                    uint64
 		Series                   []int

@@ -10,6 +10,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
+	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/share"
@@ -51,6 +52,7 @@ type state struct {
 	WaitingKB int64          `json:"waitingKB"`
 	Shed      uint64         `json:"shed"`
 	Shared    *sharedState   `json:"shared"` // nil: nothing is shared
+	Splits    *splitState    `json:"splits"` // nil: prefill and decode are not apart
 	Streams   []streamState  `json:"streams"`
 	StreamsOf int            `json:"streamsOf"`
 	Decisions []brief        `json:"decisions"`
@@ -83,9 +85,35 @@ type targetState struct {
 	Warmed   int       `json:"warmed"`
 	Blocks   int       `json:"blocks"`
 	Trusted  bool      `json:"trusted"`
+	Role     string    `json:"role"` // "": prefill and decode are not apart
 	load     float64   // to sort by
 	id       string    // as it is
 	flow     perTarget // a copy
+}
+
+// splitState is what became of prompts with prefill and decode apart.
+type splitState struct {
+	Split    uint64            `json:"split"`
+	Failed   uint64            `json:"failed"`
+	Again    uint64            `json:"again"`
+	Reused   uint64            `json:"reused"`
+	Stranded uint64            `json:"stranded"`
+	Expired  uint64            `json:"expired"`
+	Silent   uint64            `json:"silent"`
+	Skipped  map[string]uint64 `json:"skipped"`
+}
+
+func splitsOf(s disagg.Stats) *splitState {
+	v := &splitState{
+		Split: s.Split, Failed: s.PrefillFailed, Again: s.Again, Reused: s.Reused, Stranded: s.Stranded, Expired: s.Expired,
+		Silent: s.Silent, Skipped: make(map[string]uint64),
+	}
+	for why, n := range s.Skipped {
+		if n > 0 {
+			v.Skipped[string(why)] = n
+		}
+	}
+	return v
 }
 
 // sharedState is the view that several gateways share.
@@ -235,7 +263,11 @@ func (r *route) fill(s *state, now time.Time, show, find string) {
 		s.States[t.State.String()]++
 		s.Queued += t.Load.Queued
 		if find == "" || strings.Contains(strings.ToLower(shown(t.ID)), find) {
-			s.Targets = append(s.Targets, member(&members[i]))
+			m := member(&members[i])
+			if watched.Disagg != nil {
+				m.Role = clip(string(watched.Disagg.Place(*t).Role), 40)
+			}
+			s.Targets = append(s.Targets, m)
 		}
 	}
 	s.Matching = len(s.Targets)
@@ -359,6 +391,9 @@ func (r *route) sourcesOf(s *state, w Route) {
 	}
 	if w.Share != nil {
 		s.Shared = sharedOf(w.Share.State())
+	}
+	if w.Disagg != nil {
+		s.Splits = splitsOf(w.Disagg.Stats())
 	}
 	if w.Streams != nil {
 		all := w.Streams()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
+	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/observe"
@@ -38,6 +39,11 @@ type Route struct {
 	Queue interface{ Stats() admission.Stats }
 	// Share is the view that several gateways share; a *share.Share has one.
 	Share interface{ State() share.State }
+	// Disagg has prefill and decode on different targets; a *disagg.Splitter does. nil: none.
+	Disagg interface {
+		Stats() disagg.Stats
+		Place(t router.Target) disagg.Place
+	}
 	// Warmed returns the number of prompts recorded for each of ids, as
 	// trie.Trie's method of that name does.
 	Warmed func(ids []string, n []int) []int

@@ -12,6 +12,7 @@ import (
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/debugui"
+	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/share"
@@ -111,7 +112,11 @@ func TestSources(t *testing.T) {
 		CanTry, HasView, HasIndex, HasWarmed bool
 		Streams                              []debugui.Stream
 		Waiting, WaitingKB, Shed             int
-		Shared                               *struct {
+		Splits                               *struct {
+			Split, Failed, Again, Reused, Stranded, Expired, Silent int
+			Skipped                                                 map[string]int
+		}
+		Shared *struct {
 			Connected, Load                    bool
 			LagUS, LagP99US, PeersOf, MemoryKB int
 			Peers                              []struct {
@@ -122,8 +127,8 @@ func TestSources(t *testing.T) {
 		}
 	}
 	get(t, page, "/state", &v)
-	if v.Shared != nil || v.CanTry || v.HasView || v.HasIndex || v.HasWarmed || v.Totals.Finished != 1 ||
-		v.Decisions[0].Stage != "untold" {
+	if v.Shared != nil || v.Splits != nil || v.CanTry || v.HasView || v.HasIndex || v.HasWarmed ||
+		v.Totals.Finished != 1 || v.Decisions[0].Stage != "untold" {
 		t.Errorf("%+v", v)
 	}
 	streams := []debugui.Stream{{Target: "a", State: "live", Trusted: true, Messages: 5, Gaps: 1, Replays: 2,
@@ -133,6 +138,7 @@ func TestSources(t *testing.T) {
 		Warmed: func(ids []string, n []int) []int { return append(n[:0], 7, 8)[:len(ids)] },
 		Queue:  aLine{},
 		Share:  aShare{},
+		Disagg: aSplit{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -153,9 +159,32 @@ func TestSources(t *testing.T) {
 		s.MemoryKB != 2 || s.Peers[0].Name != "b" || s.Peers[0].HeardMS != 7 || !s.Peers[0].Counted {
 		t.Errorf("%+v", s)
 	}
+	if s := v.Splits; s == nil || s.Split != 5 || s.Failed != 1 || s.Again != 3 || s.Reused != 2 || s.Stranded != 6 ||
+		s.Expired != 4 || s.Silent != 8 || len(s.Skipped) != 1 || s.Skipped["short"] != 7 {
+		t.Errorf("%+v", s)
+	}
+	if v.Targets[0].Role != "prefill" || v.Targets[1].Role != "decode" {
+		t.Errorf("%+v", v.Targets)
+	}
 	if v.Waiting != 3 || v.WaitingKB != 5 || v.Shed != 6 {
 		t.Errorf("%d wait with %d KB, %d were shed", v.Waiting, v.WaitingKB, v.Shed)
 	}
+}
+
+type aSplit struct{}
+
+func (aSplit) Stats() disagg.Stats {
+	return disagg.Stats{
+		Split: 5, PrefillFailed: 1, Reused: 2, Again: 3, Expired: 4, Stranded: 6, Silent: 8,
+		Skipped: map[disagg.Skip]uint64{disagg.SkipShort: 7, disagg.SkipIdle: 0},
+	}
+}
+
+func (aSplit) Place(t router.Target) disagg.Place {
+	if t.ID == "a" {
+		return disagg.Place{Role: disagg.Prefill}
+	}
+	return disagg.Place{Role: disagg.Decode}
 }
 
 type aShare struct{}

@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -59,6 +60,13 @@ func (s *Splitter) Stats() Stats {
 		st.Skipped[k] = s.skips[i].Load()
 	}
 	return st
+}
+
+// Place returns a target's place.
+func (s *Splitter) Place(t router.Target) Place {
+	p := s.cfg.Place(t)
+	p.Role = cmp.Or(p.Role, Both)
+	return p
 }
 
 // Request is a client's request. Header and Body are not changed.

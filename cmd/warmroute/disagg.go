@@ -65,9 +65,16 @@ func (s *service) splitter(f *file.File, r *file.Route, before *routeState) (*di
 		}
 		return renamed(m, t, body)
 	}
-	c.Trace = s.metrics.disagg(r.Model)
 	split, err := disagg.New(c)
 	return split, settings, err
+}
+
+// splitOf returns the Splitter of a route, nil if it has none.
+func (s *service) splitOf(route string) *disagg.Splitter {
+	if routes := s.routes.Load(); routes != nil && (*routes)[route] != nil {
+		return (*routes)[route].split
+	}
+	return nil
 }
 
 func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -80,6 +80,9 @@ func (l *livePage) watch(s *service) {
 		if n := s.sharing.node; n != nil {
 			w.Share = n
 		}
+		if split := s.splitOf(r.Model); split != nil {
+			w.Disagg = split
+		}
 		if err := l.Watch(w); err != nil {
 			s.log.Warn("live page", "err", err)
 		}

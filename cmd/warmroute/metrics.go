@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -13,7 +10,6 @@ import (
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/contrib/prometheus"
 	"github.com/warmroute/router/debugui"
-	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
 	"github.com/warmroute/router/strategy/precisecacheaware"
@@ -31,8 +27,6 @@ type metrics struct {
 	*prometheus.Collector
 	registry *prom.Registry
 	page     http.Handler
-
-	prefills, skipped, lost *prom.CounterVec
 }
 
 func newMetrics() (*metrics, error) {
@@ -41,20 +35,7 @@ func newMetrics() (*metrics, error) {
 		return nil, err
 	}
 	m := &metrics{Collector: c, registry: prom.NewRegistry()}
-	counter := func(name, help, label string) *prom.CounterVec {
-		v := prom.NewCounterVec(prom.CounterOpts{Namespace: "warmroute", Name: name, Help: help},
-			[]string{"route", label})
-		err = errors.Join(err, m.registry.Register(v))
-		return v
-	}
-	m.prefills = counter("disagg_prefills_total",
-		"Prompts computed by a prefill target, and attempts at it that failed.", "outcome")
-	m.skipped = counter("disagg_skipped_total",
-		"Requests with prompts that the decode target computed too, by the reason.", "reason")
-	m.lost = counter("disagg_blocks_lost_total",
-		"Prompts computed by a prefill target that no decode target fetched: those of requests that ended before "+
-			"(stranded), and those held too long to be sent again (expired).", "cause")
-	if err = errors.Join(err, m.registry.Register(c)); err != nil {
+	if err := m.registry.Register(c); err != nil {
 		return nil, err
 	}
 	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
@@ -86,6 +67,7 @@ func (m *metrics) watch(s *service, f, old *file.File) {
 	if old != nil {
 		for _, r := range old.Routes {
 			_ = m.WatchPrecise(r.Model, nil)
+			_ = m.WatchDisagg(r.Model, fleetName, nil)
 		}
 	}
 	for _, r := range f.Routes {
@@ -94,6 +76,9 @@ func (m *metrics) watch(s *service, f, old *file.File) {
 			_ = m.WatchPrecise(r.Model, made.Stats)
 		case interface{ Stats() trie.Stats }:
 			_ = m.WatchTrie(r.Model, made.Stats)
+		}
+		if split := s.splitOf(r.Model); split != nil {
+			_ = m.WatchDisagg(r.Model, fleetName, split)
 		}
 	}
 }
@@ -111,23 +96,6 @@ func (m *metrics) handler(h *Handler) {
 		Namespace: "warmroute", Name: "gateway_reconnects_total",
 		Help: "Requests sent once more because a kept connection was closed.",
 	}, func() float64 { return float64(h.reconnects.Load()) }))
-}
-
-// disagg returns the hooks that count what becomes of a route's prompts.
-func (m *metrics) disagg(route string) disagg.Trace {
-	return disagg.Trace{
-		Skipped: func(_ context.Context, _ router.Decision, why disagg.Skip) {
-			m.skipped.WithLabelValues(route, string(why)).Inc()
-		},
-		Prefilled: func(context.Context, router.Decision, router.Decision, time.Duration) {
-			m.prefills.WithLabelValues(route, "finished").Inc()
-		},
-		PrefillFailed: func(context.Context, router.Decision, router.Outcome) {
-			m.prefills.WithLabelValues(route, "failed").Inc()
-		},
-		Expired:  func(router.Decision) { m.lost.WithLabelValues(route, "expired").Inc() },
-		Stranded: func(context.Context, router.Decision) { m.lost.WithLabelValues(route, "stranded").Inc() },
-	}
 }
 
 // serveMetrics answers a request for the page.

@@ -25,7 +25,9 @@ type instruments struct {
 	shareConnected, shareLoad, sharePeers, shareLag, shareMarks     metric.Int64ObservableGauge
 	shareFrames, shareBytes, shareLosses                            metric.Int64ObservableCounter
 	targetsByState, scrapeFailing, inFlight, queued, prefill        metric.Int64ObservableGauge
-	streamsByState                                                  metric.Int64ObservableGauge
+	streamsByState, targetsByRole                                   metric.Int64ObservableGauge
+	prefills, prefillsSkipped, prefillsReused, prefillsAgain        metric.Int64ObservableCounter
+	blocksLost, decodesSilent                                       metric.Int64ObservableCounter
 	indexTargets, indexTrusted, indexBlocks, trieBytes, triePrompts metric.Int64ObservableGauge
 	indexStored, indexRemoved, indexEvicted, trieEvicted            metric.Int64ObservableCounter
 }
@@ -181,6 +183,20 @@ func (i *instruments) make(m metric.Meter) error {
 		"Frames on the bus, by direction; the gateway's own come back.")
 	i.shareBytes = k.total("warmroute.share.io", "By", "Bytes of frames on the bus, by direction.")
 	i.shareLosses = k.total("warmroute.share.losses", "{loss}", "Frames and events that were lost, by the cause.")
+
+	i.prefills = k.total("warmroute.disagg.prefills", "{prompt}",
+		"Prompts computed by a prefill target, and attempts at it that failed.")
+	i.prefillsSkipped = k.total("warmroute.disagg.skipped", "{request}",
+		"Requests with prompts that the decode target computed too, by the reason.")
+	i.prefillsReused = k.total("warmroute.disagg.reused", "{prompt}",
+		"Parameters of computed prompts that were sent to a further decode target.")
+	i.prefillsAgain = k.total("warmroute.disagg.again", "{prompt}",
+		"Prompts that a prefill target computed once more, because their blocks were gone or may be.")
+	i.blocksLost = k.total("warmroute.disagg.blocks_lost", "{prompt}",
+		"Prompts computed by a prefill target that no decode target replied to (stranded), or that were kept too long "+
+			"to be sent again (expired).")
+	i.decodesSilent = k.total("warmroute.disagg.silent", "{request}", "Decode targets that sent no token in time.")
+	i.targetsByRole = k.gauge("warmroute.disagg.targets", "{target}", "Targets of the route's fleet in a role.")
 	return errors.Join(k.errs...)
 }
 
@@ -192,5 +208,6 @@ func (i *instruments) observed() []metric.Observable {
 		i.indexStored, i.indexRemoved, i.indexEvicted, i.trieBytes, i.triePrompts, i.trieEvicted,
 		i.queueWaiting, i.queueBytes, i.limit,
 		i.shareConnected, i.shareLoad, i.sharePeers, i.shareLag, i.shareMarks, i.shareFrames, i.shareBytes, i.shareLosses,
+		i.prefills, i.prefillsSkipped, i.prefillsReused, i.prefillsAgain, i.blocksLost, i.decodesSilent, i.targetsByRole,
 	}
 }

@@ -101,6 +101,7 @@ type Telemetry struct {
 	tries   map[string]func() trie.Stats
 	queues  map[string]*admission.Queue
 	shares  map[string]shared
+	splits  map[string]split
 	streams map[*Stream]struct{}
 }
 
@@ -124,7 +125,7 @@ func New(cfg Config) (*Telemetry, error) {
 		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), queues: make(map[string]*admission.Queue),
-		streams: make(map[*Stream]struct{}),
+		streams: make(map[*Stream]struct{}), splits: make(map[string]split),
 	}
 	m := cfg.MeterProvider.Meter(Scope, metric.WithSchemaURL(semconv.SchemaURL))
 	if err := t.make(m); err != nil {

@@ -66,6 +66,9 @@ func everything(t testing.TB) *rig {
 	if err := r.WatchShare("s", aShare{}); err != nil {
 		t.Fatal(err)
 	}
+	if err := r.WatchDisagg("r", "f", aSplit{}); err != nil {
+		t.Fatal(err)
+	}
 	h := r.Router(otel.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f", Model: "llama", Provider: "vllm"},
 		router.Trace{})
 	d := router.Decision{Target: router.Target{ID: "a"}, Cached: 50, Length: 100, Reason: router.ReasonSpill}

@@ -66,6 +66,9 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 	for name, sh := range t.shares {
 		t.observeShare(s, t.shareNames.Get(name), sh)
 	}
+	for name, x := range t.splits {
+		t.observeDisagg(s, t.routes.Get(name), x)
+	}
 	t.mu.Unlock()
 	for i, values := range s {
 		for _, v := range values {

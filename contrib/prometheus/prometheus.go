@@ -94,6 +94,7 @@ type Collector struct {
 	caches  map[string]*lmcache.Poller
 	queues  map[string]*admission.Queue
 	shares  map[string]shared
+	splits  map[string]split
 	streams map[*Stream]struct{}
 }
 
@@ -118,7 +119,7 @@ func New(cfg Config) (*Collector, error) {
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), precise: make(map[string]func() precisecacheaware.Stats),
 		caches: make(map[string]*lmcache.Poller), queues: make(map[string]*admission.Queue),
-		streams: make(map[*Stream]struct{}),
+		streams: make(map[*Stream]struct{}), splits: make(map[string]split),
 	}
 	c.routerMetrics.init(c)
 	c.fleetMetrics.init(c)

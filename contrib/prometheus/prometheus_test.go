@@ -83,6 +83,9 @@ func everything(t testing.TB) *prometheus.Collector {
 	if err := c.WatchShare("s", aShare{}); err != nil {
 		t.Fatal(err)
 	}
+	if err := c.WatchDisagg("r", "f", aSplit{}); err != nil {
+		t.Fatal(err)
+	}
 
 	h := c.Router(prometheus.Route{Name: "r", Strategy: precisecacheaware.Name, Fleet: "f"}, router.Trace{})
 	d := router.Decision{Target: router.Target{ID: "a"}, Cached: 50, Length: 100, Reason: router.ReasonSpill}

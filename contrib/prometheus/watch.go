@@ -85,19 +85,28 @@ var (
 )
 
 // page adds up values of equal labels: a page that has one twice is no page.
-type page map[*metric]map[[2]string]float64
+type page map[*metric]map[[3]string]float64
 
 func (p page) add(m *metric, v float64, labels ...string) {
-	var key [2]string
+	var key [3]string
 	copy(key[:], labels)
 	if p[m] == nil {
-		p[m] = make(map[[2]string]float64)
+		p[m] = make(map[[3]string]float64)
 	}
 	p[m][key] += v
 }
 
+// set adds a value that several sources have alike.
+func (p page) set(m *metric, v float64, labels ...string) {
+	var key [3]string
+	copy(key[:], labels)
+	delete(p[m], key)
+	p.add(m, v, labels...)
+}
+
 func (p page) least(m *metric, v float64, labels ...string) {
-	key := [2]string{labels[0], labels[1]}
+	var key [3]string
+	copy(key[:], labels)
 	if old, ok := p[m][key]; ok {
 		v = min(v, old)
 		delete(p[m], key)
@@ -150,6 +159,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for name, s := range c.shares {
 		collectShare(p, c.shareNames.Get(name), s)
+	}
+	for name, x := range c.splits {
+		c.collectDisagg(p, c.routes.Get(name), x)
 	}
 	for name, l := range c.caches {
 		c.collectLMCache(p, c.fleets.Get(name), l)

@@ -52,6 +52,7 @@ function render(s) {
   draw.drawSizes(s);
   draw.drawDecisions(s, why);
   draw.drawEvents(s);
+  draw.drawSplits(s);
   draw.drawShared(s);
   draw.drawStreams(s);
   if (typed !== $("try-model").value) typed = null; // somebody's own

@@ -121,8 +121,8 @@ export function drawTargets(s, finding) {
     const queued = t.known ? num(t.queued) : "–";
     const list = [
       ["th", "", t.id + t.weight, () => (t.weight === 1 ? name(t.id) : [name(t.id) + " ", el("span", { class: "sub" }, "weight " + num(t.weight))])],
-      ["td", "", t.state + Math.ceil(t.readyMs / 1000) + "/" + t.failures, () => {
-        const more = t.readyMs ? " " + duration(Math.ceil(t.readyMs / 1000) * 1000) : "";
+      ["td", "", t.state + Math.ceil(t.readyMs / 1000) + "/" + t.failures + t.role, () => {
+        const more = (t.readyMs ? " " + duration(Math.ceil(t.readyMs / 1000) * 1000) : "") + (t.role ? " " + t.role : "");
         return more ? [badge(t.state, stateKind[t.state] || "calm"), el("span", { class: "sub" }, more)] : badge(t.state, stateKind[t.state] || "calm");
       }],
       ["td", "n", (t.known ? t.inFlight : "–") + "/" + t.limit, () => {
@@ -237,6 +237,19 @@ export function drawStreams(s) {
     ["td", "", t.state, () => badge(t.state, streamKind[t.state] || "calm")],
     ["td", "slim", t.trusted, () => (t.trusted ? "trusted" : "not trusted")],
     ...[["n slim", t.messages], ["n", t.gaps], ["n mid", t.replays], ["n wide", t.malformed], ["n wide", t.overflows]].map(([c, n]) => ["td", c, n, () => num(n)]),
+  ]));
+}
+
+export function drawSplits(s) {
+  const v = s.splits;
+  $("splits-s").hidden = !v;
+  if (!v) return;
+  text($("splits-n"), `${num(v.split)} prompts computed elsewhere, ${num(v.failed)} attempts failed, ${num(v.again)} once more; ${num(v.reused)} sent to a further target; ${num(v.stranded)} stranded, ${num(v.expired)} expired; ${num(v.silent)} decode targets silent`);
+  const body = head($("splits"), [["Computed by the decode target, because"], ["Requests", "n"]]);
+  const rows = Object.keys(v.skipped).sort();
+  keyed(body, rows, (why) => why, () => el("tr"), (row, why) => cells(row, [
+    ["th", "", why, () => why.replaceAll("_", " ")],
+    ["td", "n", v.skipped[why], () => num(v.skipped[why])],
   ]));
 }
 
