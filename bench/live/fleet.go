@@ -110,20 +110,29 @@ func (f *fleet) startEngine(e *engine) error {
 	if err != nil {
 		return err
 	}
-	args := []string{f.env.bin("vllm"), "serve", filepath.Join(f.dir, f.model), "--served-model-name", modelName,
-		"--load-format", "dummy", "--dtype", "float32", "--enforce-eager", "--host", "127.0.0.1", "--port", port(e.http),
-		"--enable-prefix-caching", "--enable-prompt-tokens-details", "--max-num-seqs", "4",
-		"--max-model-len", fmt.Sprint(maxLength), "--block-size", fmt.Sprint(blockSize), "--num-gpu-blocks-override",
-		fmt.Sprint(f.cache),
-		"--kv-events-config", string(events)}
+	args := []string{"--load-format", "dummy", "--kv-events-config", string(events)}
 	if f.speculation != "" {
 		args = append(args, "--speculative-config", f.speculation)
 	}
-	e.p, err = start(e.name, f.dir, f.surroundings(
+	return f.serve(e, f.model, f.cache, nil, args...)
+}
+
+// serve starts an engine with a model, so many blocks, and further settings.
+func (f *fleet) serve(e *engine, model string, cache int, env []string, args ...string) error {
+	_, port, err := net.SplitHostPort(e.http)
+	if err != nil {
+		return err
+	}
+	args = append([]string{f.env.bin("vllm"), "serve", filepath.Join(f.dir, model), "--served-model-name", modelName,
+		"--dtype", "float32", "--enforce-eager", "--host", "127.0.0.1", "--port", port,
+		"--enable-prefix-caching", "--enable-prompt-tokens-details", "--max-num-seqs", "4",
+		"--max-model-len", fmt.Sprint(maxLength), "--block-size", fmt.Sprint(blockSize), "--num-gpu-blocks-override",
+		fmt.Sprint(cache)}, args...)
+	e.p, err = start(e.name, f.dir, append(f.surroundings(
 		"VLLM_SERVER_DEV_MODE=1", // for /reset_prefix_cache
 		"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
 		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
-		"VLLM_LOGGING_COLOR=0"), args...)
+		"VLLM_LOGGING_COLOR=0"), env...), args...)
 	return err
 }
 
@@ -245,6 +254,9 @@ func (f *fleet) resetCaches(ctx context.Context, announce bool) error {
 	return nil
 }
 
+// once is a client that uses a connection once: engines close idle ones when they like.
+var once = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // post sends body as JSON to an engine and reads the reply into reply, which may
 // be nil.
 func post(ctx context.Context, url string, body, reply any) error {
@@ -262,7 +274,7 @@ func post(ctx context.Context, url string, body, reply any) error {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := once.Do(req)
 	if err != nil {
 		return err
 	}

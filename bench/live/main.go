@@ -26,9 +26,10 @@ const (
 	legExact       = "exact"       // predictions, through all that happens to a fleet
 	legSpeculation = "speculation" // predictions, at engines that speculate
 	legTime        = "time"        // times to first token, per strategy
+	legDisagg      = "disagg"      // prefill and decode on different engines
 )
 
-var allLegs = []string{legExact, legSpeculation, legTime}
+var allLegs = []string{legExact, legSpeculation, legTime, legDisagg}
 
 func parseLegs(list string) (map[string]bool, error) {
 	m := make(map[string]bool)
@@ -101,7 +102,10 @@ func run() (err error) {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 
-	env := &environment{dir: abs, version: *version, base: *python}
+	env := &environment{dir: abs, version: *version, base: *python, engines: engines}
+	if chosen[legDisagg] {
+		env.engines, env.nixl = splitEngines, true
+	}
 	words, err := env.needs(ctx)
 	fmt.Print(words)
 	if err != nil {
@@ -130,15 +134,18 @@ func run() (err error) {
 		err = errors.Join(err, left)
 	}()
 	say("making the model and the gateway (-tags %q)", *tags)
-	if err := env.model(ctx, filepath.Join(tmp, "model"), 128, 2, sampleText()); err != nil {
-		return err
-	}
-	if err := env.model(ctx, filepath.Join(tmp, "model-timed"), timedHidden, timedLayers, sampleText()); err != nil {
-		return err
-	}
-	// EAGLE's drafts come from a model of one layer of the same size.
-	if err := env.model(ctx, filepath.Join(tmp, draftModel), 128, 1, sampleText()); err != nil {
-		return err
+	for _, m := range []struct {
+		name           string
+		hidden, layers int
+		weights        bool
+	}{
+		{"model", 128, 2, false}, {"model-timed", timedHidden, timedLayers, false},
+		{draftModel, 128, 1, false}, // EAGLE's drafts come from one of the same size
+		{splitModel, 128, 2, true},
+	} {
+		if err := env.model(ctx, filepath.Join(tmp, m.name), m.hidden, m.layers, m.weights, sampleText()); err != nil {
+			return err
+		}
 	}
 	if err := f.build(ctx); err != nil {
 		return err

@@ -1,7 +1,8 @@
 """Writes a tiny Llama: its configuration, a tokenizer trained on the text that
-comes in on standard input, and a chat template. The weights are random and made
-by the engine when it loads the model.
-Usage: python model.py FOLDER HIDDEN LAYERS < TEXT"""
+comes in on standard input, and a chat template. The weights are random. The engine
+makes them when it loads the model, so small that a token hardly depends on those
+before the last; with WEIGHTS, true, larger ones are written.
+Usage: python model.py FOLDER HIDDEN LAYERS WEIGHTS < TEXT"""
 
 import json
 import os
@@ -21,7 +22,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
 )
 
-HIDDEN, LAYERS = int(sys.argv[2]), int(sys.argv[3])
+HIDDEN, LAYERS, WEIGHTS = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "true"
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -61,6 +62,35 @@ def write(folder, name, value):
         json.dump(value, f, indent=1)
 
 
+def weights():
+    import torch
+
+    g = torch.Generator().manual_seed(1)
+
+    def matrix(rows, columns, gain=1.0):
+        return torch.randn(rows, columns, generator=g) * (gain / columns**0.5)
+
+    heads, kv = MODEL["num_attention_heads"] * MODEL["head_dim"], MODEL["num_key_value_heads"] * MODEL["head_dim"]
+    inner, ones = MODEL["intermediate_size"], torch.ones(HIDDEN)
+    w = {
+        "model.embed_tokens.weight": torch.randn(VOCABULARY, HIDDEN, generator=g),
+        "lm_head.weight": matrix(VOCABULARY, HIDDEN),
+        "model.norm.weight": ones.clone(),
+    }
+    for i in range(LAYERS):
+        layer = "model.layers.%d." % i
+        w[layer + "input_layernorm.weight"] = ones.clone()
+        w[layer + "post_attention_layernorm.weight"] = ones.clone()
+        w[layer + "self_attn.q_proj.weight"] = matrix(heads, HIDDEN, 1.5)
+        w[layer + "self_attn.k_proj.weight"] = matrix(kv, HIDDEN, 1.5)
+        w[layer + "self_attn.v_proj.weight"] = matrix(kv, HIDDEN, 4)
+        w[layer + "self_attn.o_proj.weight"] = matrix(HIDDEN, heads, 4)
+        w[layer + "mlp.gate_proj.weight"] = matrix(inner, HIDDEN)
+        w[layer + "mlp.up_proj.weight"] = matrix(inner, HIDDEN)
+        w[layer + "mlp.down_proj.weight"] = matrix(HIDDEN, inner)
+    return w
+
+
 def main():
     folder = sys.argv[1]
     os.makedirs(folder, exist_ok=True)
@@ -80,6 +110,10 @@ def main():
     write(folder, "tokenizer_config.json", TOKENIZER)
     write(folder, "config.json", MODEL)
     write(folder, "generation_config.json", {"eos_token_id": STOP, "pad_token_id": PAD})
+    if WEIGHTS:
+        from safetensors.torch import save_file
+
+        save_file(weights(), os.path.join(folder, "model.safetensors"))
 
 
 main()

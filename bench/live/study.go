@@ -344,6 +344,12 @@ func (s *study) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if s.legs[legDisagg] {
+		if err := errors.Join(s.stopGateway(ctx), s.fleet.stopEngines()); err != nil {
+			return err
+		}
+		return s.split(ctx)
+	}
 	return s.stopGateway(ctx)
 }
 

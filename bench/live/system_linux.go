@@ -47,6 +47,9 @@ func signalGroup(group int, kill bool) {
 	syscall.Kill(-group, sig)
 }
 
+// pauseGroup stops a group's processes, so that they take connections and answer nothing.
+func pauseGroup(group int) { syscall.Kill(-group, syscall.SIGSTOP) }
+
 // groupAlive reports whether a process of the group is left that is not merely
 // waiting for its parent to look at it.
 func groupAlive(group int) bool { return len(groupMembers(group)) > 0 }

@@ -13,6 +13,7 @@ func memoryAvailable() (int64, error)  { return 0, errSystem }
 func diskFree(string) (int64, error)   { return 0, errSystem }
 func ownGroup(*exec.Cmd)               {}
 func signalGroup(group int, kill bool) {}
+func pauseGroup(int)                   {}
 func groupAlive(int) bool              { return false }
 func groupMemory(int) int64            { return 0 }
 func groupShared(int) []string         { return nil }
