@@ -83,7 +83,7 @@ var rules = []rule{
 	{"membudget", []string{"internal/configerr"}},
 	{"httpproxy", []string{"membudget", "prompt", "internal/configerr"}},
 	{"disagg", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/reqbody"}},
-	{"debugui", []string{"admission", "kvindex", "loadview", "membudget", "observe", "prompt", "share"}},
+	{"debugui", []string{"admission", "disagg", "kvindex", "loadview", "membudget", "observe", "prompt", "share"}},
 	{"docs", nil}, // tests alone
 	{"routertest", nil},
 	{"vllmtest", []string{"kvindex", "internal/ports", "internal/zmtp"}},
