@@ -142,7 +142,7 @@ type view struct {
 
 // view reads the metrics.
 func (g *gateway) view(ctx context.Context) (*view, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+"/metrics", nil)
 	if err != nil {

@@ -119,6 +119,8 @@ type Targets struct {
 	shared    int             // leading bytes of the prompt that many prompts share
 	elsewhere []peering.Gauge // scratch
 	recorded  int             // the sum of Warmed, with peers
+
+	Poured []Glass // scratch of callers of Pour
 }
 
 // Offer makes t that of targets, of which nothing is known yet.

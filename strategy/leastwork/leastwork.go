@@ -95,7 +95,7 @@ type scratch struct {
 	work     []float64   // of the Ready targets of known load, for each unit of Weight
 	inFlight []*inFlight // shared
 	peers    []peering.Gauge
-	poured   []poured
+	poured   []textcache.Glass
 }
 
 // view is the result of one look at the targets.

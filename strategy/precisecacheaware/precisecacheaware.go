@@ -185,6 +185,9 @@ func (s *Strategy) pickFallback(ctx context.Context, p router.Prompt, targets []
 
 func (s *Strategy) best(v *view, targets []router.Target, seed uint64) int {
 	tie := strategy.Tie{Seed: seed}
+	if i := s.spread(v, targets); i >= 0 {
+		return i
+	}
 	least := rank{cost: math.Inf(1)}
 	for i := range targets {
 		if targets[i].State != router.Ready {
@@ -200,6 +203,26 @@ func (s *Strategy) best(v *view, targets []router.Target, seed uint64) int {
 		}
 	}
 	return tie.Best()
+}
+
+// spread returns the index of the target to take if requests of other gateways are unseen, -1 if the ranks alone decide.
+func (s *Strategy) spread(v *view, targets []router.Target) int {
+	q := s.cache.Unseen()
+	if q == 0 {
+		return -1
+	}
+	v.text.Poured = v.text.Poured[:0]
+	for i := range targets {
+		if targets[i].State != router.Ready {
+			continue
+		}
+		t := &targets[i]
+		price := v.MinWeight/v.price + v.token*float64(v.size-v.scratch.worth[i])
+		v.text.Poured = append(v.text.Poured, textcache.Glass{
+			Index: i, Cost: s.rank(v, targets, i).cost, Price: price / strategy.Weight(t),
+		})
+	}
+	return s.cache.Pour(&v.text, v.text.Poured, q)
 }
 
 // memo is the data that a Decision carries from Pick to Record.
