@@ -45,6 +45,8 @@ type options struct {
 	scrape, lag, share                                          time.Duration
 	drop, shareLoss                                             float64
 	shareOnly                                                   string
+	shareEvery                                                  time.Duration
+	sharePaths                                                  bool
 	tokens, list, noReplay, exact                               bool
 }
 
@@ -67,6 +69,9 @@ func (o *options) flags() *flag.FlagSet {
 	f.DurationVar(&o.share, "share", -1, "gateways share, with this `lag`; less than 0: not")
 	f.Float64Var(&o.shareLoss, "share-loss", 0, "share of the frames for that which are lost")
 	f.StringVar(&o.shareOnly, "share-only", "", "share one `half` alone: cache or load")
+	f.DurationVar(&o.shareEvery, "share-every", 0, "frames for that wait for a `timer`, as other routers' do (0: not)")
+	f.BoolVar(&o.sharePaths, "share-paths", false,
+		"share hashes of whole prompts, as SGLang's mesh does, every -share-every: whoever has no such prompt drops them")
 	f.Float64Var(&o.drop, "kv-drop", 0, "share of these that are lost")
 	f.BoolVar(&o.noReplay, "kv-noreplay", false, "lost messages are not replayed")
 	f.BoolVar(&o.exact, "precise", false, "exact numbers against approximate ones: workloads, rates and caches of its own")

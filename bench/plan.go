@@ -42,7 +42,8 @@ func (o *options) kvEvents() sim.KVEvents {
 }
 
 func (o *options) sharing() (sim.Sharing, error) {
-	s := sim.Sharing{On: o.share >= 0, Lag: max(o.share, 0), Loss: o.shareLoss}
+	s := sim.Sharing{On: o.share >= 0, Lag: max(o.share, 0), Loss: o.shareLoss, Every: o.shareEvery,
+		Paths: o.sharePaths}
 	switch o.shareOnly {
 	case "":
 	case "cache":

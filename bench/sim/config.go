@@ -141,6 +141,9 @@ func (c *Config) setDefaults() error {
 	if c.Share.Lag < 0 || c.Share.Lag > time.Hour || !(c.Share.Loss >= 0 && c.Share.Loss < 1) {
 		return fmt.Errorf("sim: Share: a Lag of %v or a Loss of %v is out of range", c.Share.Lag, c.Share.Loss)
 	}
+	if c.Share.Every < 0 || c.Share.Every > time.Hour || c.Share.Paths && c.Share.Every < time.Millisecond {
+		return fmt.Errorf("sim: Share: Every is %v", c.Share.Every)
+	}
 	if c.KV.Lag < 0 || c.KV.Lag > time.Hour || !(c.KV.Drop >= 0 && c.KV.Drop < 1) {
 		return fmt.Errorf("sim: KV: a Lag of %v or a Drop of %v is out of range", c.KV.Lag, c.KV.Drop)
 	}

@@ -65,7 +65,9 @@ type fleet struct {
 
 // gate is one gateway.
 type gate struct {
-	share    *share.Share // nil: it shares nothing with the others
+	share    *share.Share // nil: it shares nothing with the others by package share
+	paths    *paths       // nil: nor whole paths
+	strategy router.Strategy
 	receive  func([]byte)
 	polled   instant // when Poll is to be called; 0: not
 	touched  bool
@@ -102,6 +104,7 @@ const (
 	evReplay
 	evFrame
 	evPoll
+	evGossip
 	evLine
 	evArrive
 	evRetry
@@ -199,6 +202,9 @@ func newFleet(cfg *Config) (*fleet, error) {
 			}
 			f.touch(g)
 		}
+		if gt.paths != nil {
+			f.post(event{at: f.tickOf(g) + at(cfg.Share.Lag), kind: evGossip, index: int32(g)})
+		}
 	}
 	f.poll()
 	f.timeline.init(f.span)
@@ -253,6 +259,7 @@ func (f *fleet) addGate(g int) error {
 		}
 		opts.Queue = gt.line
 	}
+	gt.strategy = s
 	gt.view, gt.router = v, router.New(s, v, opts)
 	f.gates = append(f.gates, gt)
 	return f.offer(gt)
@@ -311,6 +318,9 @@ func (f *fleet) run(ctx context.Context) error {
 			f.replay(i%len(f.gates), i/len(f.gates), int(e.epoch))
 		case evFrame:
 			f.deliver(i, e.epoch)
+		case evGossip:
+			f.gossip(i)
+			f.post(event{at: f.now + at(f.cfg.Share.Every), kind: evGossip, index: e.index})
 		case evPoll:
 			if g := f.gates[i]; g.polled == f.now {
 				f.touch(i)

@@ -54,6 +54,7 @@ func (f *fleet) start(i int, l *router.Lease, err error) {
 		f.res.Retries++
 	}
 	f.touch(int(r.gate))
+	f.sent(int(r.gate), r.prompt, l.Decision().Target.ID)
 	k := l.Decision().Target.Ref.(int)
 	r.lease, r.replica = l, int32(k)
 	g.inFlight[k]++

@@ -17,6 +17,13 @@ type Sharing struct {
 	Loss float64
 	// NoCache and NoLoad leave one half out.
 	NoCache, NoLoad bool
+	// Every has frames wait for the next multiple of it, as with routers that publish by a timer; each gateway has its
+	// own. 0: they do not wait.
+	Every time.Duration
+	// Paths has them share whole paths, as SGLang's mesh does: every Every each gateway sends the hashes of the prompts
+	// that it sent since, and where. A gateway that was never sent a prompt that begins so does not know what a hash is
+	// of, and drops it. The load is not shared.
+	Paths bool
 }
 
 // join makes the share of gateway g.
@@ -24,6 +31,10 @@ func (f *fleet) join(gt *gate, g int) (err error) {
 	c := &f.cfg.Share
 	if !c.On || f.cfg.Gateways == 1 {
 		return nil
+	}
+	if c.Paths {
+		gt.paths, err = newPaths()
+		return err
 	}
 	gt.share, err = share.New(share.Config{
 		Bus: bus{f, g}, Secret: "the secret of a simulation", Name: "gateway", Now: f.clock, NoCache: c.NoCache,
@@ -49,9 +60,19 @@ func (b bus) Publish(_ string, data []byte) error {
 		}
 		f.mails++
 		f.mail[f.mails] = data
-		f.post(event{at: f.now + at(f.cfg.Share.Lag), kind: evFrame, index: int32(g), epoch: f.mails})
+		f.post(event{at: f.tickOf(b.g) + at(f.cfg.Share.Lag), kind: evFrame, index: int32(g), epoch: f.mails})
 	}
 	return nil
+}
+
+// tickOf returns when gateway g publishes next.
+func (f *fleet) tickOf(g int) instant {
+	every := at(f.cfg.Share.Every)
+	if every == 0 {
+		return f.now
+	}
+	first := every * instant(g+1) / instant(len(f.gates))
+	return first + max(0, (f.now-first+every-1)/every)*every
 }
 
 func (b bus) Subscribe(_ string, receive func([]byte)) (func(), error) {

@@ -37,8 +37,8 @@ func (c *Cache) Unseen() float64 {
 	return q
 }
 
-// Pour pours q unseen requests over all, which it reorders, and returns the index of the target to take; -1 if the costs
-// alone decide.
+// Pour pours q unseen requests over all, which it reorders, and returns the index of the target to take; -1 if the
+// costs alone decide.
 func (c *Cache) Pour(t *Targets, all []Glass, q float64) int {
 	least, dear := math.Inf(1), 0.0
 	for i := range all {

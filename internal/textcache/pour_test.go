@@ -11,8 +11,8 @@ import (
 	"github.com/warmroute/router/trie"
 )
 
-// TestPour: as many unseen requests as are poured make a choice among the targets of about the least cost, each about as
-// often as it got of them, and never one that got none.
+// TestPour: as many unseen requests as are poured make a choice among the targets of about the least cost, each about
+// as often as it got of them, and never one that got none.
 func TestPour(t *testing.T) {
 	s, err := share.New(share.Config{Bus: share.NewMemory(), Secret: "the secret of a test"})
 	if err != nil {

@@ -205,7 +205,8 @@ func (s *Strategy) best(v *view, targets []router.Target, seed uint64) int {
 	return tie.Best()
 }
 
-// spread returns the index of the target to take if requests of other gateways are unseen, -1 if the ranks alone decide.
+// spread returns the index of the target to take if requests of other gateways are unseen, -1 if the ranks alone
+// decide.
 func (s *Strategy) spread(v *view, targets []router.Target) int {
 	q := s.cache.Unseen()
 	if q == 0 {
