@@ -21,7 +21,7 @@ JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
   bench peers live clients share gateways metrics soak tools deps licenses release
 
 demo:
-	CGO_ENABLED=0 $(GO) -C cmd/warmroute run . -demo
+	CGO_ENABLED=0 $(GO) -C cmd/warmroute run . demo
 
 # The steps of it, JOBS at a time, each with the time it took. The soak comes first: it takes two minutes, whatever
 # the machine.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ type Gateway struct {
 	poller  *lmcache.Poller
 	now     atomic.Pointer[state]
 	change  change // of the targets
+	tls     *tls.Config
 
 	reloading sync.Mutex           // one Reload at a time; guards the fields below
 	leaving   map[string]departure // members that no route offers any more
@@ -49,13 +51,18 @@ func Build(f *file.File, o Options) (*Gateway, error) {
 	if g.holders == nil {
 		g.holders = new(router.Holders)
 	}
-	view := viewConfig(f, o)
-	view.Trace, view.Share = g.hooks(o.View), o.Peers
 	var err error
+	if g.tls, err = f.TLS.Config(); err != nil {
+		return nil, fmt.Errorf("config: tls: %w", err)
+	}
+	view := g.viewConfig(f)
+	view.Trace, view.Share = g.hooks(o.View), o.Peers
 	if g.view, err = loadview.New(view); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	g.poller, err = lmcache.New(lmcache.Config{Egress: f.Policy(), Logger: o.Logger, Trace: o.LMCache, Rand: o.Rand})
+	g.poller, err = lmcache.New(lmcache.Config{
+		Egress: f.Policy(), TLS: g.tls, Logger: o.Logger, Trace: o.LMCache, Rand: o.Rand,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
@@ -88,14 +95,14 @@ func (g *Gateway) hooks(t loadview.Trace) loadview.Trace {
 }
 
 // viewConfig returns the fleet's Config by the file.
-func viewConfig(f *file.File, o Options) loadview.Config {
+func (g *Gateway) viewConfig(f *file.File) loadview.Config {
 	c := f.Health
 	c.Scrape = loadview.Scrape{Interval: secs(f.MetricsScrape.IntervalSecs), Timeout: secs(f.MetricsScrape.TimeoutSecs)}
 	c.Probe = loadview.Probe{
 		Interval: secs(f.HealthProbe.IntervalSecs), Timeout: secs(f.HealthProbe.TimeoutSecs),
 		Failures: f.HealthProbe.Failures, Successes: f.HealthProbe.Successes,
 	}
-	c.Egress, c.Trace, c.Rand = f.Policy(), o.View, o.Rand
+	c.Egress, c.Trace, c.Rand, c.TLS = f.Policy(), g.options.View, g.options.Rand, g.tls
 	return c
 }
 
@@ -205,6 +212,9 @@ func (g *Gateway) Holding(must []string) (Match, bool) {
 	}
 	return Match{}, false
 }
+
+// TLS returns the settings of connections to engines, which a host's own client uses too. It must not be changed.
+func (g *Gateway) TLS() *tls.Config { return g.tls }
 
 // Holders remembers which target has the state that a request refers to, for all routes.
 func (g *Gateway) Holders() *router.Holders { return g.holders }

@@ -38,6 +38,10 @@ func (g *Gateway) replace(f *file.File) error {
 	if old != nil && g.options.Share != nil && !file.Same(old.file.Share, f.Share) {
 		return errors.New("config: share: it cannot change while the gateway runs; start it again")
 	}
+	if old != nil && !file.Same(old.file.TLS, f.TLS) {
+		return errors.New("config: tls: it cannot change while the gateway runs; start it again (the contents of its " +
+			"files can)")
+	}
 	s, err := g.build(f, old)
 	if err != nil {
 		return err
@@ -85,7 +89,7 @@ func (g *Gateway) replace(f *file.File) error {
 // setFleet brings the fleet and the poller to s, with the members given.
 func (g *Gateway) setFleet(s *state, members []loadview.Member) error {
 	if s.view != g.viewed {
-		if err := g.view.SetConfig(viewConfig(s.file, g.options)); err != nil {
+		if err := g.view.SetConfig(g.viewConfig(s.file)); err != nil {
 			return err
 		}
 		if err := g.poller.SetEgress(s.file.Policy()); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // trial is a prompt to try, as the page sends it.
 type trial struct {
-	Route string `json:"route"`
+	Route string `json:"route"` // "", if there is none of that name: the first
 	// Path is the API's, "/v1/chat/completions"; "": Body is a text, and becomes the
 	// only turn of a chat.
 	Path  string `json:"path"`
@@ -67,6 +67,11 @@ func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	at := p.find(t.Route)
+	if at == nil && t.Route == "" {
+		p.mu.RLock()
+		at = p.first
+		p.mu.RUnlock()
+	}
 	if at == nil {
 		fail(w, http.StatusNotFound, "no such route")
 		return

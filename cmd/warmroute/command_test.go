@@ -237,6 +237,7 @@ func TestFleetFlags(t *testing.T) {
 		"queue": "true", "queue-requests": "1", "queue-prefill": "1",
 		"queue-max": "1", "queue-max-wait": "1s", "queue-cached-first": "1s",
 		"queue-tenant-header": "x", "queue-priority-header": "x",
+		"engine-ca": "x", "engine-cert": "x", "engine-key": "x",
 		"max-memory": "33554432",
 		"share":      "nats://a:1", "share-peer": "a:1", "share-secret-env": "X", "share-name": "x",
 	} {
@@ -248,7 +249,7 @@ func TestFleetFlags(t *testing.T) {
 			t.Errorf("-%s is not marked in the help", name)
 		}
 	}
-	if n := strings.Count(help.String(), "\t* "); n != 28 {
+	if n := strings.Count(help.String(), "\t* "); n != 31 {
 		t.Errorf("%d flags are marked", n)
 	}
 }

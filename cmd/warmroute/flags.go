@@ -35,6 +35,7 @@ type fleetFlags struct {
 	maxMemory       int64    // -max-memory; 0: the default
 	queue           queueFlags
 	share           shareFlags
+	tls             file.TLS
 }
 
 // queueFlags are the flags of the line in which requests wait.
@@ -110,6 +111,9 @@ func (f *fleetFlags) file() string {
 		line("[queue]\nenabled = true\nrequests = %d\nprefill = %d\nmax_waiting = %d\nmax_wait_secs = %v\ncached_first_secs = %v",
 			q.requests, q.prefill, q.maxWaiting, q.maxWait.Seconds(), q.cachedFirst.Seconds())
 		line("tenant_header = %s\npriority_header = %s", quote(q.tenant), quote(q.priority))
+	}
+	if t := f.tls; t != (file.TLS{}) {
+		line("[tls]\nca_file = %s\ncert_file = %s\nkey_file = %s", quote(t.CAFile), quote(t.CertFile), quote(t.KeyFile))
 	}
 	if s := f.share; len(s.bus) > 0 {
 		line("[share]\nbus = [%s]\npeers = [%s]\nsecret_env = %s\nname = %s", s.bus.list(), s.peers.list(),

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +25,8 @@ type livePage struct {
 	*debugui.Page
 	parser prompt.Parser // for prompts that are tried
 	// name returns a route's name on the page; nil: as in the file.
-	name func(route string) string
+	name  func(route string) string
+	pprof bool // serve profiles too
 }
 
 func (l *livePage) named(route string) string {
@@ -145,6 +148,35 @@ func (s *service) shownStreams() []debugui.Stream {
 	return out
 }
 
+// handler returns the page, and all else that the debug address has.
+func (l *livePage) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", l)
+	if l.pprof {
+		for path, f := range map[string]http.HandlerFunc{
+			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+		} {
+			mux.Handle("/debug/pprof/"+path, onlyHere(f))
+		}
+	}
+	return mux
+}
+
+// onlyHere refuses requests to a name other than localhost: one that a page of somebody else made its own by DNS.
+func onlyHere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = strings.Trim(r.Host, "[]")
+		}
+		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" {
+			http.Error(w, "ask an address, or localhost", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // serve serves the page until stop is called, which waits for the end.
 func (l *livePage) serve(address string, log *slog.Logger) (url string, stop func(), err error) {
 	ln, err := net.Listen("tcp", address)
@@ -155,7 +187,7 @@ func (l *livePage) serve(address string, log *slog.Logger) (url string, stop fun
 		log.Warn("the live page has no login and can be reached from other machines", "address", ln.Addr().String())
 	}
 	srv := &http.Server{
-		Handler: l, ReadHeaderTimeout: 10 * time.Second,
+		Handler: l.handler(), ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

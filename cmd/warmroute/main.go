@@ -4,8 +4,11 @@
 //
 //	warmroute -listen :8080 -target http://vllm-1:8000 -target http://vllm-2:8000=2
 //	warmroute -listen :8080 -config router.toml
-//	warmroute -config router.toml -check
-//	warmroute -demo
+//	warmroute check -config router.toml
+//	warmroute demo
+//	warmroute fake -n 4
+//
+// warmroute -h lists the commands and the flags.
 //
 // Every path of an API is forwarded and counted. The README in this folder has the features and
 // their limits.
@@ -16,6 +19,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,6 +31,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,15 +39,35 @@ import (
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/debugui"
+	"github.com/warmroute/router/internal/tlsfiles"
 	"github.com/warmroute/router/prompt"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx := interrupted(context.Background())
 	os.Exit(exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
+}
+
+// errInterrupt is the cause of a context that an interrupt from the keyboard ended, after which nobody has to see the
+// gateway drain.
+var errInterrupt = errors.New("interrupted")
+
+// interrupted returns a context that SIGTERM or an interrupt ends. A second signal ends the process at once.
+func interrupted(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if s := <-c; s == os.Interrupt {
+			cancel(errInterrupt)
+		} else {
+			cancel(nil)
+		}
+		signal.Stop(c)
+	}()
+	return ctx
 }
 
 // exit prints an error and returns the exit status of its kind.
@@ -91,12 +116,53 @@ type command struct {
 	file          string // -config
 	watch         time.Duration
 	check, strict bool
+	version       bool
+
+	tlsCert, tlsKey string
+	pprof           bool
+
+	inFile map[string]bool // flags that a file takes the place of
 }
 
+// parseFlags parses the flags of the gateway. Help goes to stderr.
 func parseFlags(args []string, stderr io.Writer) (*command, error) {
-	c := &command{}
+	fs, c := newFlags()
+	if err := parse(fs, args, stderr, usage); err != nil {
+		return nil, err
+	}
+	var twice string
+	fs.Visit(func(f *flag.Flag) {
+		if c.inFile[f.Name] {
+			twice = f.Name
+		}
+	})
+	f := &c.fleet
+	switch {
+	case fs.NArg() > 0:
+		return nil, usagef("unexpected argument %q", fs.Arg(0))
+	case c.demo, c.version:
+	case c.maxText < 0:
+		return nil, usagef("-max-text is negative")
+	case c.watch < 0:
+		return nil, usagef("-watch is negative")
+	case (c.tlsCert == "") != (c.tlsKey == ""):
+		return nil, usagef("-tls-cert and -tls-key go together")
+	case c.pprof && c.live == "":
+		return nil, usagef("-pprof needs -debug")
+	case c.file == "":
+		if err := f.check(); err != nil {
+			return nil, &usageError{err}
+		}
+	case twice != "":
+		return nil, usagef("-%s is for a gateway without -config; the file says that", twice)
+	}
+	return c, nil
+}
+
+// newFlags returns the flags of the gateway, and the command that they set.
+func newFlags() (*flag.FlagSet, *command) {
+	c := &command{inFile: make(map[string]bool)}
 	fs := flag.NewFlagSet("warmroute", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	fs.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
 	fs.BoolVar(&c.demo, "demo", false,
 		"show round_robin and least_work side by side on replicas in this process, and end")
@@ -108,11 +174,12 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.DurationVar(&c.watch, "watch", 2*time.Second,
 		"how often to look whether the -config has changed (0: never, only on SIGHUP)")
 	fs.BoolVar(&c.check, "check", false, "print the configuration in effect, with all defaults, as a -config, and end")
+	fs.BoolVar(&c.version, "version", false, "print the version, and end")
 	fs.BoolVar(&c.strict, "strict", false,
 		"take warnings about the configuration for errors, at the start and with -check")
 
-	f, fleet := &c.fleet, make(map[string]bool)
-	own := func(name string) string { fleet[name] = true; return name }
+	f := &c.fleet
+	own := func(name string) string { c.inFile[name] = true; return name }
 	fs.StringVar(&f.strategy, own("strategy"), leastwork.Name, "* how to choose a target: "+strategyNames())
 	fs.Float64Var(&f.leastWork.MissWeight, own("miss-weight"), 0,
 		"* least_work: the cost of a token that is not cached (0: 5)")
@@ -136,6 +203,16 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 		"* how often to read each target's /metrics for the load of other gateways (0: never)")
 	fs.DurationVar(&f.probe, own("probe"), 0,
 		"* how often to ask each target's /health (0: never; the outcomes of requests always count)")
+
+	fs.StringVar(&c.tlsCert, "tls-cert", "",
+		"`FILE` of the certificate, and its chain, to listen with TLS; read again when it changes (empty: no TLS)")
+	fs.StringVar(&c.tlsKey, "tls-key", "", "`FILE` of its key")
+	fs.BoolVar(&c.pprof, "pprof", false, "serve Go's profiles on the -debug address, at /debug/pprof/")
+	fs.StringVar(&f.tls.CAFile, own("engine-ca"), "",
+		"* `FILE` of the authorities of the targets' certificates (empty: those of the system)")
+	fs.StringVar(&f.tls.CertFile, own("engine-cert"), "",
+		"* `FILE` of this gateway's certificate, for targets that want one")
+	fs.StringVar(&f.tls.KeyFile, own("engine-key"), "", "* `FILE` of its key")
 
 	sh := &f.share
 	fs.Var(&sh.bus, own("share"),
@@ -199,38 +276,32 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 	fs.DurationVar(&c.serve.drain, "drain-delay", 5*time.Second,
 		"time to go on listening after SIGTERM, with /healthz at 503")
 	fs.DurationVar(&c.serve.grace, "grace", time.Minute, "most time for replies to finish after that")
-	if err := fs.Parse(args); err != nil {
-		return nil, &usageError{err}
-	}
-	var twice string
-	fs.Visit(func(f *flag.Flag) {
-		if fleet[f.Name] {
-			twice = f.Name
-		}
-	})
-	switch {
-	case fs.NArg() > 0:
-		return nil, usagef("unexpected argument %q", fs.Arg(0))
-	case c.demo:
-	case c.maxText < 0:
-		return nil, usagef("-max-text is negative")
-	case c.watch < 0:
-		return nil, usagef("-watch is negative")
-	case c.file == "":
-		if err := f.check(); err != nil {
-			return nil, &usageError{err}
-		}
-	case twice != "":
-		return nil, usagef("-%s is for a gateway without -config; the file says that", twice)
-	}
-	return c, nil
+	return fs, c
 }
 
 // run is main without the process.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	name, args, err := commandOf(args)
+	if err != nil {
+		return err
+	}
+	switch name {
+	case "fake":
+		return runFake(ctx, args, stdout, stderr)
+	case "explain":
+		return runExplain(ctx, args, os.Stdin, stdout, stderr)
+	case "completion":
+		return runCompletion(args, stdout, stderr)
+	case "check", "demo", "version": // they are flags too
+		args = append([]string{"-" + name}, args...)
+	}
 	c, err := parseFlags(args, stderr)
 	if err != nil {
 		return err
+	}
+	if c.version {
+		printVersion(stdout)
+		return nil
 	}
 	if c.demo {
 		return runDemo(ctx, stdout, c.live)
@@ -302,11 +373,17 @@ func (c *command) run(ctx context.Context, s *service) error {
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
 	}
+	if c.tlsCert != "" {
+		if c.serve.tls, err = tlsfiles.Server(c.tlsCert, c.tlsKey); err != nil {
+			return &usageError{fmt.Errorf("-tls-cert: %w", err)}
+		}
+	}
 	ln, err := net.Listen("tcp", c.listen)
 	if err != nil {
 		return err
 	}
 	if s.live != nil {
+		s.live.pprof = c.pprof
 		url, stop, err := s.live.serve(c.live, c.serve.log)
 		if err != nil {
 			_ = ln.Close()
@@ -327,7 +404,10 @@ func (c *command) run(ctx context.Context, s *service) error {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
+		var asking sync.WaitGroup
+		asking.Go(func() { s.askAll(watching) })
 		s.run(watching, c.file, c.watch, hup)
+		asking.Wait()
 	}()
 	err = c.serve.run(ctx, ln, handler)
 	stop()
@@ -361,13 +441,15 @@ type server struct {
 	log   *slog.Logger
 	drain time.Duration // to go on listening, so that a balancer of gateways sees the 503
 	grace time.Duration // for replies to finish after that
+	tls   *tls.Config   // nil: none
 }
 
-// protocols returns HTTP/1 and, for clients that begin with its preface, HTTP/2 without TLS.
+// protocols returns HTTP/1 and HTTP/2: with TLS, and without it for clients that begin with its preface.
 func protocols() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
 	p.SetUnencryptedHTTP2(true)
+	p.SetHTTP2(true)
 	return p
 }
 
@@ -383,7 +465,14 @@ func (s *server) run(ctx context.Context, ln net.Listener, h *Handler) error {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(ln) }()
+	go func() {
+		if s.tls != nil {
+			srv.TLSConfig = s.tls
+			failed <- srv.ServeTLS(ln, "", "")
+			return
+		}
+		failed <- srv.Serve(ln)
+	}()
 	select {
 	case err := <-failed:
 		return err
@@ -391,10 +480,14 @@ func (s *server) run(ctx context.Context, ln net.Listener, h *Handler) error {
 	}
 	h.Drain()
 	s.log.Info("draining", "requests", h.Active())
+	delay := s.drain
+	if errors.Is(context.Cause(ctx), errInterrupt) {
+		delay = 0
+	}
 	select {
 	case err := <-failed:
 		return err
-	case <-time.After(s.drain):
+	case <-time.After(delay):
 	}
 	stop, cancel := context.WithTimeout(context.Background(), s.grace)
 	defer cancel()

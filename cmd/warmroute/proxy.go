@@ -127,6 +127,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
 	if cfg.Transport == nil {
 		own := NewTransport(cfg.service.policy)
+		own.TLSClientConfig = cfg.service.gateway.TLS().Clone()
 		own.IdleConnTimeout = cmp.Or(cfg.KeepAlive, own.IdleConnTimeout)
 		cfg.Transport = own
 	}

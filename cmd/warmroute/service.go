@@ -88,7 +88,7 @@ func (s *service) options() config.Options {
 		Class:      classOf,
 		QueueTrace: s.metrics.Queue("", admission.Trace{}),
 		Share:      s.share,
-		View:       s.metrics.fleet(),
+		View:       s.logChanges(s.metrics.fleet()),
 		LMCache:    s.metrics.lmcache(),
 		Logger:     zapTo(s.log),
 		Reloaded: func(_ *file.File, err error) {
@@ -148,7 +148,8 @@ func (s *service) update() error {
 			} else {
 				var err error
 				account := s.memory.Account(membudget.Tokens)
-				if st.tokens, err = newTokenSource(*src, policy, s.gateway.View(), account, s.log); err != nil {
+				st.tokens, err = newTokenSource(*src, policy, s.gateway.TLS(), s.gateway.View(), account, s.log)
+				if err != nil {
 					s.log.Error("no token ids", "route", r.Model, "err", err)
 					failed = err
 				}

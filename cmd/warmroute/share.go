@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -16,6 +12,7 @@ import (
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/contrib/nats"
 	"github.com/warmroute/router/contrib/redis"
+	"github.com/warmroute/router/internal/tlsfiles"
 	"github.com/warmroute/router/share"
 )
 
@@ -63,7 +60,7 @@ func (s *service) share(f *file.Share) (router.Peers, *router.Holders, error) {
 
 // connect returns the bus, which connects in the background.
 func (sh *sharing) connect(f *file.Share, user, password string, log *slog.Logger) (share.Bus, error) {
-	secure, err := busTLS(f)
+	secure, err := tlsfiles.Client(f.CAFile, f.CertFile, f.KeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -112,29 +109,6 @@ func (sh *sharing) nats(c nats.Config) (share.Bus, error) {
 	}
 	sh.close = append([]func(){bus.Close}, sh.close...) // before its server
 	return bus, nil
-}
-
-// busTLS returns the settings of TLS to the bus.
-func busTLS(f *file.Share) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if f.CAFile != "" {
-		pem, err := os.ReadFile(f.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("ca_file: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("ca_file has no certificate")
-		}
-	}
-	if f.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("cert_file: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 // run shares until ctx is done.

@@ -142,7 +142,7 @@ func TestShareFlags(t *testing.T) {
 		"name = \"a\"\napi_base = \"http://a:1\"\n[[routes]]\nmodel = \"*\"\n[[routes.targets]]\nprovider = \"a\"\n")
 	var out logged
 	err := run(t.Context(), []string{"-config", path}, &out, &out)
-	if err == nil || !strings.Contains(err.Error(), "ca_file") || exit(err, &out) != 2 {
+	if err == nil || !strings.Contains(err.Error(), "the authorities: ") || exit(err, &out) != 2 {
 		t.Error(err)
 	}
 }

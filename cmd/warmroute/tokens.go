@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -58,7 +59,8 @@ const maxReading = 64
 // newTokenSource returns the source for settings of another kind than
 // file.TokensFromHeader. It needs a group before its first use.
 func newTokenSource(
-	c file.TokenSource, policy egress.Policy, view *loadview.View, memory *membudget.Account, log *slog.Logger,
+	c file.TokenSource, policy egress.Policy, secure *tls.Config, view *loadview.View, memory *membudget.Account,
+	log *slog.Logger,
 ) (*tokenSource, error) {
 	memo, err := tokenmemo.New(tokenmemo.Config{
 		MaxEntries: c.MaxEntries, MaxBytes: c.MaxBytes, Memory: memory,
@@ -76,6 +78,7 @@ func newTokenSource(
 			Memo:       memo,
 			Memory:     memory,
 			Egress:     policy,
+			TLS:        secure,
 			Timeout:    time.Duration(c.TimeoutSecs * float64(time.Second)),
 			Concurrent: c.Concurrent,
 			Trace: tokenize.Trace{Changed: func(target, kind string, err error) {

@@ -109,6 +109,9 @@ func (c *checker) globals() {
 	} {
 		c.urlPath(child(child("", table), "path"), path)
 	}
+	if t := &c.file.TLS; (t.CertFile == "") != (t.KeyFile == "") && c.good(child("", "tls")) {
+		c.failTable(child("", "tls"), "cert_file and key_file go together")
+	}
 	queue := child("", "queue")
 	for key, name := range map[string]string{
 		"tenant_header": c.file.Queue.TenantHeader, "priority_header": c.file.Queue.PriorityHeader,

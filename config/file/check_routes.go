@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/nearest"
 )
 
 func (c *checker) route(path string, r *Route, names map[string]int) {
@@ -135,7 +136,7 @@ func (c *checker) providerHint(name string, names map[string]int) string {
 	}
 	best, least := "", 65
 	for n := range names {
-		if d := distance(name, n); d < least || d == least && n < best {
+		if d := nearest.Distance(name, n); d < least || d == least && n < best {
 			best, least = n, d
 		}
 	}

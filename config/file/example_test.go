@@ -3,6 +3,7 @@ package file_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -194,4 +195,11 @@ secret_env = "SHARE_SECRET"
 	}
 	fmt.Println(f.Share.Enabled(), f.Share.Kind(), f.Share.Config().Interval)
 	// Output: true nats 5ms
+}
+
+// A host's own client trusts the engines that the file's [tls] says.
+func ExampleTLS() {
+	_, err := (&file.TLS{CAFile: "none.pem"}).Config()
+	fmt.Println(errors.Is(err, fs.ErrNotExist))
+	// Output: true
 }

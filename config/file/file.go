@@ -1,11 +1,13 @@
 package file
 
 import (
+	"crypto/tls"
 	"time"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/egress"
+	"github.com/warmroute/router/internal/tlsfiles"
 	"github.com/warmroute/router/loadview"
 )
 
@@ -19,6 +21,7 @@ type File struct {
 	MaxMemory     int64         `toml:"max_memory" min:"16777216" max:"1099511627776"`
 	MemoryShares  MemoryShares  `toml:"memory_shares"`
 	Egress        Egress        `toml:"egress"`
+	TLS           TLS           `toml:"tls"`
 	MetricsScrape MetricsScrape `toml:"metrics_scrape"`
 	HealthProbe   HealthProbe   `toml:"health_probe"`
 	// Health configures the effect of failed requests. Its keys are the plain fields of
@@ -44,6 +47,20 @@ type Egress struct {
 	BlockPrivate   bool     `toml:"block_private"`
 	AllowHosts     []string `toml:"allow_hosts"`
 }
+
+// TLS configures the connections to engines with addresses that begin with https: requests, and all that is read of
+// engines. The files are PEM.
+type TLS struct {
+	// CAFile has the authorities that sign the engines' certificates; "": those of the system are trusted.
+	CAFile string `toml:"ca_file"`
+	// CertFile and KeyFile are this program's certificate and its key, for engines that want one. They are read again
+	// when they change.
+	CertFile string `toml:"cert_file"`
+	KeyFile  string `toml:"key_file"`
+}
+
+// Config reads the files.
+func (t *TLS) Config() (*tls.Config, error) { return tlsfiles.Client(t.CAFile, t.CertFile, t.KeyFile) }
 
 // Requests configures which members a client's request must not have, and which paths it
 // may reach. Package config does not read requests: the host does.

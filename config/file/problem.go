@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/warmroute/router/internal/nearest"
 )
 
 // Problem is something that is wrong with a file, or, among the Warnings of a [File],
@@ -92,13 +94,7 @@ func sortProblems(ps []Problem) []Problem {
 // suggest returns the end of a message about an unknown name: the nearest known one,
 // or all of them if none is near.
 func suggest(name string, known []string) string {
-	best, least := "", max(2, len(name)/3)+1
-	for _, k := range known {
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
-			best, least = k, d
-		}
-	}
-	if best != "" {
+	if best := nearest.Of(name, known); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
 	}
 	known = slices.Sorted(slices.Values(known))
@@ -112,31 +108,4 @@ func oneOf(names []string) string {
 		quoted[i] = strconv.Quote(n)
 	}
 	return "one of " + strings.Join(quoted, ", ")
-}
-
-// distance returns the number of edits from a to b; an edit adds, drops or replaces a
-// character or exchanges two. Names longer than any that is known are 64 away.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	var before, last, row [65]int
-	for j := range len(b) + 1 {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row[0] = i + 1
-		for j := range len(b) {
-			change := last[j]
-			if a[i] != b[j] {
-				change++
-			}
-			row[j+1] = min(change, last[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
 }

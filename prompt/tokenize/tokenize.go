@@ -14,6 +14,7 @@ package tokenize
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -43,6 +44,8 @@ type Config struct {
 	Memo *tokenmemo.Memo
 	// Egress says which addresses may be connected to.
 	Egress egress.Policy
+	// TLS is for connections to targets with https addresses; nil means the defaults of crypto/tls. It is copied.
+	TLS *tls.Config
 
 	// Timeout bounds all that one prompt may cost, waiting for a place included; 0
 	// means 1 s.
@@ -182,6 +185,7 @@ func New(cfg Config) (*Client, error) {
 		http: &http.Client{
 			Transport: &http.Transport{
 				DialContext:            cfg.Egress.Dialer().DialContext,
+				TLSClientConfig:        cfg.TLS.Clone(),
 				DisableCompression:     true,
 				MaxIdleConnsPerHost:    cfg.Concurrent,
 				MaxResponseHeaderBytes: 64 << 10,
