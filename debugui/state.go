@@ -12,6 +12,7 @@ import (
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/share"
 )
@@ -53,6 +54,7 @@ type state struct {
 	Shed      uint64         `json:"shed"`
 	Shared    *sharedState   `json:"shared"` // nil: nothing is shared
 	Splits    *splitState    `json:"splits"` // nil: prefill and decode are not apart
+	Memory    *memoryState   `json:"memory"` // nil: there is no budget
 	Streams   []streamState  `json:"streams"`
 	StreamsOf int            `json:"streamsOf"`
 	Decisions []brief        `json:"decisions"`
@@ -153,6 +155,30 @@ func sharedOf(s share.State) *sharedState {
 			Name: clip(p.Name, 64), HeardMS: p.Heard.Milliseconds(), UpS: int64(p.Up.Seconds()), LagUS: p.Lag.Microseconds(),
 			Marks: p.Marks, Counted: p.Counted, Missing: p.Missing,
 		})
+	}
+	return v
+}
+
+// memoryState is a budget of bytes and its accounts.
+type memoryState struct {
+	LimitKB  int64          `json:"limitKB"`
+	UsedKB   int64          `json:"usedKB"`
+	PeakKB   int64          `json:"peakKB"`
+	Accounts []accountState `json:"accounts"`
+}
+
+type accountState struct {
+	Name    string `json:"name"`
+	LimitKB int64  `json:"limitKB"`
+	UsedKB  int64  `json:"usedKB"`
+	PeakKB  int64  `json:"peakKB"`
+	Shed    uint64 `json:"shed"`
+}
+
+func memoryOf(s membudget.Stats) *memoryState {
+	v := &memoryState{LimitKB: s.Limit >> 10, UsedKB: s.Used >> 10, PeakKB: s.Peak >> 10}
+	for _, a := range s.Accounts[:min(len(s.Accounts), maxRows)] {
+		v.Accounts = append(v.Accounts, accountState{clip(a.Name, 64), a.Limit >> 10, a.Used >> 10, a.Peak >> 10, a.Shed})
 	}
 	return v
 }
@@ -394,6 +420,9 @@ func (r *route) sourcesOf(s *state, w Route) {
 	}
 	if w.Disagg != nil {
 		s.Splits = splitsOf(w.Disagg.Stats())
+	}
+	if w.Memory != nil {
+		s.Memory = memoryOf(w.Memory.Stats())
 	}
 	if w.Streams != nil {
 		all := w.Streams()

@@ -11,6 +11,7 @@ import (
 	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/share"
 )
@@ -44,6 +45,8 @@ type Route struct {
 		Stats() disagg.Stats
 		Place(t router.Target) disagg.Place
 	}
+	// Memory is the budget of bytes for requests, replies and events; a *membudget.Budget is one.
+	Memory interface{ Stats() membudget.Stats }
 	// Warmed returns the number of prompts recorded for each of ids, as
 	// trie.Trie's method of that name does.
 	Warmed func(ids []string, n []int) []int

@@ -15,6 +15,7 @@ import (
 	"github.com/warmroute/router/disagg"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/share"
 	"github.com/warmroute/router/strategy/roundrobin"
 )
@@ -116,6 +117,14 @@ func TestSources(t *testing.T) {
 			Split, Failed, Again, Reused, Stranded, Expired, Silent int
 			Skipped                                                 map[string]int
 		}
+		Memory *struct {
+			LimitKB, UsedKB, PeakKB int64
+			Accounts                []struct {
+				Name                    string
+				LimitKB, UsedKB, PeakKB int64
+				Shed                    int
+			}
+		}
 		Shared *struct {
 			Connected, Load                    bool
 			LagUS, LagP99US, PeersOf, MemoryKB int
@@ -139,6 +148,7 @@ func TestSources(t *testing.T) {
 		Queue:  aLine{},
 		Share:  aShare{},
 		Disagg: aSplit{},
+		Memory: aBudget{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -166,6 +176,11 @@ func TestSources(t *testing.T) {
 	if v.Targets[0].Role != "prefill" || v.Targets[1].Role != "decode" {
 		t.Errorf("%+v", v.Targets)
 	}
+	if m := v.Memory; m == nil || m.LimitKB != 9 || m.UsedKB != 5 || m.PeakKB != 7 || len(m.Accounts) != 1 ||
+		m.Accounts[0].Name != "bodies" || m.Accounts[0].LimitKB != 4 || m.Accounts[0].UsedKB != 2 ||
+		m.Accounts[0].PeakKB != 3 || m.Accounts[0].Shed != 6 {
+		t.Errorf("%+v", m)
+	}
 	if v.Waiting != 3 || v.WaitingKB != 5 || v.Shed != 6 {
 		t.Errorf("%d wait with %d KB, %d were shed", v.Waiting, v.WaitingKB, v.Shed)
 	}
@@ -185,6 +200,14 @@ func (aSplit) Place(t router.Target) disagg.Place {
 		return disagg.Place{Role: disagg.Prefill}
 	}
 	return disagg.Place{Role: disagg.Decode}
+}
+
+type aBudget struct{}
+
+func (aBudget) Stats() membudget.Stats {
+	return membudget.Stats{Limit: 9 << 10, Used: 5 << 10, Peak: 7 << 10, Accounts: []membudget.AccountStats{
+		{Name: "bodies", Limit: 4 << 10, Used: 2 << 10, Peak: 3 << 10, Shed: 6},
+	}}
 }
 
 type aShare struct{}

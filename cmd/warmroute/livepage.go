@@ -72,7 +72,7 @@ func (l *livePage) watch(s *service) {
 		r := &f.Routes[i]
 		w := debugui.Route{
 			Name: l.named(r.Model), Strategy: r.Strategy, Router: shownRouter{s, r.Model}, View: shownFleet(s, r),
-			Streams: s.shownStreams, Parse: l.parser.FromRequest,
+			Streams: s.shownStreams, Parse: l.parser.FromRequest, Memory: s.memory,
 		}
 		if x := s.gateway.Index(); x != nil {
 			w.Index = x

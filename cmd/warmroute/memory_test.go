@@ -10,6 +10,21 @@ import (
 	"github.com/warmroute/router/membudget"
 )
 
+// contents returns the contents of one of g's pages.
+func (g *rig) contents(t *testing.T, path string) string {
+	t.Helper()
+	resp, err := g.http.Get(g.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // account returns the sizes of one of g's accounts.
 func (g *rig) account(t *testing.T, name string) membudget.AccountStats {
 	t.Helper()
@@ -58,6 +73,10 @@ func TestMemoryShed(t *testing.T) {
 					if r.StatusCode != c.status || !strings.Contains(string(text), "memory for "+account) ||
 						(r.Header.Get("Retry-After") == "1") != (c.status == 503) {
 						t.Errorf("request %d: %s %s %v", sent, r.Status, text, r.Header)
+					}
+					if page := g.contents(t, metricsPath); !strings.Contains(page, `warmroute_memory_shed_total{account="`+account+
+						`",memory="default"} 1`) {
+						t.Error(page)
 					}
 					if a := g.account(t, account); a.Shed == 0 || a.Used > a.Limit {
 						t.Errorf("%+v", a)

@@ -61,6 +61,7 @@ func (m *metrics) watch(s *service, f, old *file.File) {
 	_ = m.WatchIndex("", s.gateway.Index())
 	_ = m.WatchLMCache(fleetName, s.gateway.LMCache())
 	_ = m.WatchQueue("", s.gateway.Queue())
+	_ = m.WatchMemory("", s.memory)
 	if s.sharing.node != nil {
 		_ = m.WatchShare("", s.sharing.node)
 	}

@@ -21,6 +21,8 @@ type instruments struct {
 	gaps, missing, malformed, overflows, replays, transitions       metric.Int64Counter
 	lag, queueWait                                                  metric.Float64Histogram
 	queueLeft, queueModels                                          metric.Int64Counter
+	memoryUsed, memoryLimit                                         metric.Int64ObservableGauge
+	memoryShed                                                      metric.Int64ObservableCounter
 	queueWaiting, queueBytes, limit                                 metric.Int64ObservableGauge
 	shareConnected, shareLoad, sharePeers, shareLag, shareMarks     metric.Int64ObservableGauge
 	shareFrames, shareBytes, shareLosses                            metric.Int64ObservableCounter
@@ -173,6 +175,10 @@ func (i *instruments) make(m metric.Meter) error {
 	i.queueWaiting = k.gauge("warmroute.queue.waiting", "{request}", "Requests that wait for a place at a target.")
 	i.queueBytes = k.gauge("warmroute.queue.prompts", "By", "Bytes of the prompts that wait.")
 
+	i.memoryUsed = k.gauge("warmroute.memory.used", "By", "Bytes that an account of the memory budget has.")
+	i.memoryLimit = k.gauge("warmroute.memory.limit", "By", "The most bytes that the account may have.")
+	i.memoryShed = k.total("warmroute.memory.shed", "{reservation}", "Reservations for which the account had no bytes.")
+
 	i.shareConnected = k.gauge("warmroute.share.connected", "1", "1 if the bus is connected.")
 	i.shareLoad = k.gauge("warmroute.share.load_shared", "1", "1 if the load of other gateways counts.")
 	i.sharePeers = k.gauge("warmroute.share.peers", "{gateway}", "Other gateways that are heard.")
@@ -206,7 +212,7 @@ func (i *instruments) observed() []metric.Observable {
 		i.targetsByState, i.scrapeFailing, i.inFlight, i.queued, i.prefill, i.streamsByState, i.indexTargets,
 		i.indexTrusted, i.indexBlocks,
 		i.indexStored, i.indexRemoved, i.indexEvicted, i.trieBytes, i.triePrompts, i.trieEvicted,
-		i.queueWaiting, i.queueBytes, i.limit,
+		i.queueWaiting, i.queueBytes, i.limit, i.memoryUsed, i.memoryLimit, i.memoryShed,
 		i.shareConnected, i.shareLoad, i.sharePeers, i.shareLag, i.shareMarks, i.shareFrames, i.shareBytes, i.shareLosses,
 		i.prefills, i.prefillsSkipped, i.prefillsReused, i.prefillsAgain, i.blocksLost, i.decodesSilent, i.targetsByRole,
 	}

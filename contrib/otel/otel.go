@@ -29,6 +29,7 @@ import (
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/trie"
 	"go.opentelemetry.io/otel"
@@ -90,19 +91,20 @@ func (c Config) WithDefaults() Config {
 // Telemetry is safe for concurrent use and starts no goroutine. Make one with New.
 type Telemetry struct {
 	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
-	queueNames, modelNames, shareNames                         *observe.Names
+	queueNames, modelNames, shareNames, memoryNames            *observe.Names
 	targets                                                    *observe.Targets
 	instruments
 	registration metric.Registration
 
-	mu      sync.Mutex
-	views   map[string]*loadview.View
-	indexes map[string]*kvindex.Index
-	tries   map[string]func() trie.Stats
-	queues  map[string]*admission.Queue
-	shares  map[string]shared
-	splits  map[string]split
-	streams map[*Stream]struct{}
+	mu       sync.Mutex
+	views    map[string]*loadview.View
+	indexes  map[string]*kvindex.Index
+	tries    map[string]func() trie.Stats
+	queues   map[string]*admission.Queue
+	shares   map[string]shared
+	splits   map[string]split
+	streams  map[*Stream]struct{}
+	memories map[string]*membudget.Budget
 }
 
 // New makes the instruments. Its error names every field of cfg with a bad value,
@@ -122,6 +124,7 @@ func New(cfg Config) (*Telemetry, error) {
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
 		queueNames: observe.NewNames(cfg.MaxRoutes), modelNames: observe.NewNames(cfg.MaxRoutes),
 		shareNames: observe.NewNames(cfg.MaxRoutes), shares: make(map[string]shared),
+		memoryNames: observe.NewNames(cfg.MaxRoutes), memories: make(map[string]*membudget.Budget),
 		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), queues: make(map[string]*admission.Queue),

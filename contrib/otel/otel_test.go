@@ -14,6 +14,7 @@ import (
 	"github.com/warmroute/router/contrib/otel"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/strategy/cacheaware"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/trie"
@@ -61,6 +62,13 @@ func everything(t testing.TB) *rig {
 	line := r.Queue("q", admission.Trace{})
 	line.Left(ctx, router.Prompt{}, admission.Class{Priority: 3}, time.Second, admission.Served)
 	if err := r.WatchQueue("q", must(admission.New(admission.Config{}))); err != nil {
+		t.Fatal(err)
+	}
+	memory := must(membudget.New(membudget.Config{Limit: 1000}))
+	if err := memory.Account("bodies").Reserve(100); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WatchMemory("m", memory); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.WatchShare("s", aShare{}); err != nil {

@@ -63,6 +63,9 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 		s.add(t.queueWaiting, st.Waiting, a)
 		s.add(t.queueBytes, int(st.Bytes), a)
 	}
+	for name, b := range t.memories {
+		t.observeMemory(s, t.memoryNames.Get(name), b)
+	}
 	for name, sh := range t.shares {
 		t.observeShare(s, t.shareNames.Get(name), sh)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/trie"
@@ -78,7 +79,7 @@ func (c Config) WithDefaults() Config {
 // no goroutine. Make one with New.
 type Collector struct {
 	routes, strategies, fleets, reasons, indexNames, trieNames *observe.Names
-	queueNames, modelNames, shareNames                         *observe.Names
+	queueNames, modelNames, shareNames, memoryNames            *observe.Names
 	targets                                                    *observe.Targets
 	routerMetrics
 	fleetMetrics
@@ -86,16 +87,17 @@ type Collector struct {
 	queueMetrics
 	vecs []prometheus.Collector
 
-	mu      sync.Mutex
-	views   map[string]*loadview.View
-	indexes map[string]*kvindex.Index
-	tries   map[string]func() trie.Stats
-	precise map[string]func() precisecacheaware.Stats
-	caches  map[string]*lmcache.Poller
-	queues  map[string]*admission.Queue
-	shares  map[string]shared
-	splits  map[string]split
-	streams map[*Stream]struct{}
+	mu       sync.Mutex
+	views    map[string]*loadview.View
+	indexes  map[string]*kvindex.Index
+	tries    map[string]func() trie.Stats
+	precise  map[string]func() precisecacheaware.Stats
+	caches   map[string]*lmcache.Poller
+	queues   map[string]*admission.Queue
+	shares   map[string]shared
+	splits   map[string]split
+	streams  map[*Stream]struct{}
+	memories map[string]*membudget.Budget
 }
 
 // New returns a Collector of nothing. Its error names every field of cfg with a
@@ -115,6 +117,7 @@ func New(cfg Config) (*Collector, error) {
 		indexNames: observe.NewNames(cfg.MaxRoutes), trieNames: observe.NewNames(cfg.MaxRoutes),
 		queueNames: observe.NewNames(cfg.MaxRoutes), modelNames: observe.NewNames(cfg.MaxRoutes),
 		shareNames: observe.NewNames(cfg.MaxRoutes), shares: make(map[string]shared),
+		memoryNames: observe.NewNames(cfg.MaxRoutes), memories: make(map[string]*membudget.Budget),
 		reasons: observe.NewNames(cfg.MaxReasons), targets: observe.NewTargets(cfg.MaxTargets, cfg.TargetName),
 		views: make(map[string]*loadview.View), indexes: make(map[string]*kvindex.Index),
 		tries: make(map[string]func() trie.Stats), precise: make(map[string]func() precisecacheaware.Stats),

@@ -16,6 +16,7 @@ import (
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/observe"
 	"github.com/warmroute/router/strategy/lmcacheaware"
 	"github.com/warmroute/router/strategy/precisecacheaware"
@@ -78,6 +79,9 @@ func everything(t testing.TB) *prometheus.Collector {
 	line.Left(ctx, router.Prompt{}, admission.Class{Priority: 3}, time.Second, admission.Served)
 	line.Left(ctx, router.Prompt{}, admission.Class{}, time.Second, admission.TooMany)
 	if err := c.WatchQueue("q", must(admission.New(admission.Config{}))); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WatchMemory("m", must(membudget.New(membudget.Config{}))); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.WatchShare("s", aShare{}); err != nil {

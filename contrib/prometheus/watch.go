@@ -157,6 +157,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		p.add(queueWaiting, float64(s.Waiting), n)
 		p.add(queueBytes, float64(s.Bytes), n)
 	}
+	for name, b := range c.memories {
+		collectMemory(p, c.memoryNames.Get(name), b)
+	}
 	for name, s := range c.shares {
 		collectShare(p, c.shareNames.Get(name), s)
 	}

@@ -54,6 +54,7 @@ function render(s) {
   draw.drawEvents(s);
   draw.drawSplits(s);
   draw.drawShared(s);
+  draw.drawMemory(s);
   draw.drawStreams(s);
   if (typed !== $("try-model").value) typed = null; // somebody's own
   if (typed !== null && document.activeElement !== $("try-model")) $("try-model").value = typed = s.model;

@@ -253,6 +253,22 @@ export function drawSplits(s) {
   ]));
 }
 
+const mib = (kb) => (kb / 1024).toFixed(kb < 10240 ? 1 : 0) + " MiB";
+
+export function drawMemory(s) {
+  const v = s.memory;
+  $("memory-s").hidden = !v;
+  if (!v) return;
+  const accounts = v.accounts || [];
+  const shed = accounts.reduce((n, a) => n + a.shed, 0);
+  text($("memory-n"), `${mib(v.usedKB)} of ${mib(v.limitKB)} for requests, replies and events; ${mib(v.peakKB)} at most so far; ${num(shed)} shed`);
+  const body = head($("memory"), [["Account"], ["In use", "n"], ["At most so far", "n mid"], ["Limit", "n"], ["Shed", "n"]]);
+  keyed(body, accounts, (a) => a.name, () => el("tr"), (row, a) => cells(row, [
+    ["th", "", a.name, () => name(a.name)],
+    ...[["n", mib(a.usedKB)], ["n mid", mib(a.peakKB)], ["n", mib(a.limitKB)], ["n", num(a.shed)]].map(([c, t]) => ["td", c, t, () => t]),
+  ]));
+}
+
 export function drawShared(s) {
   const v = s.shared;
   $("shared-s").hidden = !v;
