@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,34 +81,14 @@ type route struct {
 	totals  totals
 	model   string // of the last prompt that had one
 	usage   observe.Usage
-	first   struct{ all, warm, cold recent } // times to the first token
-}
-
-// recent are the last few durations of a kind.
-type recent struct {
-	kept [256]time.Duration
-	n    int // that there were
-}
-
-func (r *recent) add(d time.Duration) {
-	r.kept[r.n%len(r.kept)] = d
-	r.n++
-}
-
-// median returns the median in milliseconds, -1 if there is none.
-func (r *recent) median() int64 {
-	n := min(r.n, len(r.kept))
-	if n == 0 {
-		return -1
-	}
-	s := slices.Clone(r.kept[:n])
-	slices.Sort(s)
-	return s[n/2].Milliseconds()
+	first   firstTokens
 }
 
 func newRoute(p *Page, name string) *route {
+	few := newRing[time.Duration](recentTimes)
 	return &route{
-		page: p, name: name,
+		first: firstTokens{few, few, few},
+		page:  p, name: name,
 		all: newRing[*decision](p.cfg.Decisions), notable: newRing[*decision](p.cfg.Decisions),
 		flying: make(map[any]*decision), targets: make(map[string]*list.Element), recent: list.New(),
 	}
@@ -308,25 +287,6 @@ func (r *route) firstToken(d router.Decision) {
 	defer r.mu.Unlock()
 	if e := r.flying[key]; e != nil {
 		e.first = r.page.scaled(time.Since(e.at))
-	}
-}
-
-// scaled returns a duration of the fleet's time.
-func (p *Page) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * p.cfg.Speed) }
-
-func (r *route) timed(t router.Timing) {
-	if t.Outcome.Stage != router.FirstToken {
-		return
-	}
-	took := r.page.scaled(t.Request)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.first.all.add(took)
-	switch t.Decision.Reason {
-	case router.ReasonWarm:
-		r.first.warm.add(took)
-	case router.ReasonCold:
-		r.first.cold.add(took)
 	}
 }
 

@@ -61,13 +61,6 @@ type state struct {
 	Events    []event        `json:"events"`
 }
 
-// firstState are medians of the time to the first token, in milliseconds, of the last requests of each kind; -1: none.
-type firstState struct {
-	All  int64 `json:"all"`
-	Warm int64 `json:"warm"`
-	Cold int64 `json:"cold"`
-}
-
 type targetState struct {
 	ID       string    `json:"id"`
 	State    string    `json:"state"`
@@ -357,7 +350,7 @@ func (r *route) numbers(s *state, now time.Time, show string) {
 		}
 		return len(s.Decisions) < maxRows/2
 	})
-	s.First = firstState{r.first.all.median(), r.first.warm.median(), r.first.cold.median()}
+	s.First = r.first.state()
 	r.mu.Unlock()
 
 	s.Share = whole.total(at, spans).share()
@@ -468,32 +461,4 @@ func (p *Page) serveDecision(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	reply(w, out)
-}
-
-// bookless are the strategies of the library's that keep no books of cached prompts: nothing is believed, which
-// is not the same as that nothing is cached.
-var bookless = map[string]bool{
-	"round_robin": true, "random": true, "power_of_two": true, "least_load": true, "consistent_hash": true,
-}
-
-// forgetShares makes all believed shares unknown.
-func (s *state) forgetShares() {
-	s.Share = -1
-	unknown := func(series []int) {
-		for i := range series {
-			series[i] = -1
-		}
-	}
-	unknown(s.Series)
-	for i := range s.Targets {
-		t := &s.Targets[i]
-		t.Share = -1
-		unknown(t.Series)
-		for j := range t.BySize {
-			t.BySize[j][1] = -1
-		}
-	}
-	for i := range s.Decisions {
-		s.Decisions[i].Cached = -1
-	}
 }

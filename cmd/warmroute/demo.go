@@ -66,8 +66,10 @@ var standardDemo = demo{
 // runDemo runs the demo with a live page at an address, "" for some port of this
 // machine's own. Its result stays there until ctx is done.
 func runDemo(ctx context.Context, out io.Writer, address string) error {
-	d := standardDemo
-	var err error
+	return standardDemo.show(ctx, out, address)
+}
+
+func (d demo) show(ctx context.Context, out io.Writer, address string) (err error) {
 	if d.live, err = debugui.New(debugui.Config{Title: "Warmroute demo", Speed: d.speed}); err != nil {
 		return err
 	}
@@ -213,15 +215,17 @@ type phase struct {
 func replicaName(i int) string { return fmt.Sprintf("replica-%d", i+1) }
 
 // file returns the configuration of a gateway before replicas.
-func (d demo) file(strategy string, replicas []*vllmtest.Server) string {
+func (p phase) file(replicas []*vllmtest.Server) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("[health_probe]\nenabled = true\ninterval_secs = 0.1")
-	line("[health]\ncool_base = \"200ms\"\ncool_max = \"400ms\"")
+	if p.lossy { // a replica is found to be back; others do not fail, however late the machine is
+		line("[health_probe]\nenabled = true\ninterval_secs = 0.1\ntimeout_secs = 30")
+		line("[health]\ncool_base = \"200ms\"\ncool_max = \"400ms\"")
+	}
 	for i, s := range replicas {
 		line("[[providers]]\nname = %s\napi_base = %s", quote(replicaName(i)), quote(s.URL))
 	}
-	line("[[routes]]\nmodel = \"*\"\nstrategy = %s", quote(strategy))
+	line("[[routes]]\nmodel = \"*\"\nstrategy = %s", quote(p.strategy))
 	for i := range replicas {
 		line("[[routes.targets]]\nprovider = %s", quote(replicaName(i)))
 	}
@@ -288,7 +292,7 @@ func (d demo) gateway(p phase, g int, bus share.Bus, replicas []*vllmtest.Server
 		}
 		o.Peers = service.sharing.node
 	}
-	f, err := config.Parse([]byte(d.file(p.strategy, replicas)), o)
+	f, err := config.Parse([]byte(p.file(replicas)), o)
 	if err != nil {
 		return "", nil, err
 	}

@@ -86,3 +86,41 @@ func TestLess(t *testing.T) {
 		t.Error(v)
 	}
 }
+
+// TestDemoStays: the result stays, on the page too, until the demo is stopped, which is no error.
+func TestDemoStays(t *testing.T) {
+	leakCheck(t)
+	d := shortDemo()
+	d.chat.Conversations, d.chat.Turns = 4, 3
+	var out lockedBuffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.show(ctx, &out, "") }()
+	said := regexp.MustCompile(`The result stays on the page, (\S+), until Ctrl-C`)
+	eventually(t, "the end of the chapters", func() bool { return said.MatchString(out.String()) || len(ended) > 0 })
+	m := said.FindStringSubmatch(out.String())
+	if m == nil {
+		t.Fatalf("%v\n%s", <-ended, out.String())
+	}
+	for _, c := range readState(t, m[1], "").Story.Chapters {
+		if c.Verdict == "" {
+			t.Errorf("%+v", c)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoFactorBeforeTheEnd: halves that are not both over are not compared.
+func TestNoFactorBeforeTheEnd(t *testing.T) {
+	a := &tally{targets: map[string]int{}, prompt: 100, cached: 10, answered: 1, over: true}
+	b := &tally{targets: map[string]int{}, prompt: 10, cached: 9, answered: 1}
+	for _, over := range []bool{false, true} {
+		b.over = over
+		if r := comparison([]*tally{a, b})[1]; (r.Better != "") != over {
+			t.Errorf("over %v: %q", over, r.Better)
+		}
+	}
+}

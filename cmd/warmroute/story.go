@@ -45,6 +45,7 @@ type tally struct {
 	retried        int // attempts beyond the first
 	cut            int // replies that broke off
 	failed         int // requests without a reply
+	over           bool
 }
 
 // showEvery is the least time between two showings of a chapter that runs.
@@ -94,7 +95,8 @@ func (s *story) present() {
 		return
 	}
 	v := debugui.Story{About: "Simulated replicas, real gateways, requests over HTTP. " +
-		"Times to the first token are the engines' own: a busy machine changes none of them."}
+		"Times in these tables are the engines' own: a busy machine changes none of them. " +
+		"Times further down are by this machine's clock, and grow if it is late."}
 	for _, c := range s.all {
 		v.Chapters = append(v.Chapters, c.state())
 	}
@@ -116,7 +118,7 @@ func (c *chapter) state() debugui.Chapter {
 func (c *chapter) begin(column int) {
 	c.change(func() {
 		if c.now != column {
-			c.columns[c.now].State = debugui.Over
+			c.finish()
 		}
 		c.now = column
 		c.columns[column].State = debugui.Running
@@ -133,10 +135,16 @@ func (c *chapter) next() {
 	}
 }
 
+// finish ends the column that runs.
+func (c *chapter) finish() {
+	c.columns[c.now].State = debugui.Over
+	c.tallies[c.now].over = true
+}
+
 // end ends the chapter.
 func (c *chapter) end() {
 	c.change(func() {
-		c.columns[c.now].State = debugui.Over
+		c.finish()
 		c.over = true
 	})
 }
@@ -193,7 +201,7 @@ func (t *tally) quantile(q float64) time.Duration {
 	return s[min(int(q*float64(len(s))), len(s)-1)]
 }
 
-// row returns a row of numbers. better compares the last with the first; nil: nothing does. What is not measured yet is
+// row returns a row of numbers. better compares the last with the first, when both are over; nil: nothing does. What is not measured yet is
 // left empty.
 func row(label string, t []*tally, value func(*tally) string, better func(first, last *tally) string) debugui.Row {
 	r := debugui.Row{Label: label}
@@ -204,7 +212,7 @@ func row(label string, t []*tally, value func(*tally) string, better func(first,
 		}
 		r.Values = append(r.Values, v)
 	}
-	if last := t[len(t)-1]; better != nil && t[0].answered > 0 && last.answered > 0 {
+	if last := t[len(t)-1]; better != nil && last.over {
 		r.Better = better(t[0], last)
 	}
 	return r

@@ -190,7 +190,7 @@ export function drawDecisions(s, onWhy) {
       ["td", "", d.reason, () => badge(d.reason, reasonKind(d.reason))],
       ["td", "", share + d.unit + d.length, () => [meter(share), el("span", { class: "sub" }, " of " + num(d.length) + " " + d.unit)]],
       ["td", "wide", d.inFlight + "+" + d.queued, () => (d.target ? d.inFlight + " in flight" + (d.queued ? ", " + d.queued + " queued" : "") : "–")],
-      ["td", "n wide", d.tookUs, () => (d.target ? num(d.tookUs) + " µs" : "–")],
+      ["td", "n wide", d.tookUs, () => (d.target ? (d.tookUs < 1000 ? num(d.tookUs) + " µs" : duration(d.tookUs / 1000)) : "–")],
       ["td", "", d.stage + d.status + d.firstMs, () => outcome(d)],
       ["td", "", d.of + "/" + s.prompts, () => (d.of || s.prompts ? whyButton(d, onWhy) : ["–", el("span", { class: "vh" }, "not kept")])],
     ]);
