@@ -201,8 +201,8 @@ func (t *tally) quantile(q float64) time.Duration {
 	return s[min(int(q*float64(len(s))), len(s)-1)]
 }
 
-// row returns a row of numbers. better compares the last with the first, when both are over; nil: nothing does. What is not measured yet is
-// left empty.
+// row returns a row of numbers. better compares the last with the first, when both are over; nil: nothing does. What is
+// not measured yet is left empty.
 func row(label string, t []*tally, value func(*tally) string, better func(first, last *tally) string) debugui.Row {
 	r := debugui.Row{Label: label}
 	for _, x := range t {

@@ -39,6 +39,7 @@ func check(data []byte) error {
 	cog.NewRuntime().RegisterPanelcfgVariant(timeseries.VariantConfig())
 	cog.NewRuntime().RegisterPanelcfgVariant(variants.PanelcfgConfig{Identifier: "row"})
 	cog.NewRuntime().RegisterDataqueryVariant(prometheus.VariantConfig())
+	//lint:ignore SA1019 the file is of the first version of the schema, which every Grafana imports
 	var d dashboard.Dashboard
 	if err := json.Unmarshal(data, &d); err != nil {
 		return err
