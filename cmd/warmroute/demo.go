@@ -7,9 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/debugui"
@@ -64,7 +67,7 @@ var standardDemo = demo{
 }
 
 // runDemo runs the demo with a live page at an address, "" for some port of this
-// machine's own. Its result stays there until ctx is done.
+// machine's own. For somebody at a terminal its result stays there until ctx is done.
 func runDemo(ctx context.Context, out io.Writer, address string) error {
 	return standardDemo.show(ctx, out, address)
 }
@@ -85,9 +88,17 @@ func (d demo) show(ctx context.Context, out io.Writer, address string) (err erro
 	if err := d.run(ctx, out); err != nil {
 		return err
 	}
+	if !interactive() {
+		return nil
+	}
 	fmt.Fprintf(out, "\nThe result stays on the page, %s, until Ctrl-C.\n", url)
 	<-ctx.Done()
 	return nil
+}
+
+// interactive reports whether somebody is at a terminal, who can end the program.
+func interactive() bool {
+	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
 }
 
 // run plays the three chapters and prints the result of each.
