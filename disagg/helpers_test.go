@@ -111,6 +111,7 @@ func (f *fleet) ask(ctx context.Context, b []byte) (answer, error) {
 			if err != nil {
 				return router.Outcome{}, err
 			}
+			req.Header = at.Header.Clone()
 			resp, err := f.at[a.from].Client().Do(req)
 			if err != nil {
 				return router.Outcome{}, err

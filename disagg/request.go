@@ -38,8 +38,9 @@ type request struct {
 // maxAgain bounds the prompts of one request that are computed once more, because their blocks were
 // gone, and maxPairs the prefill targets that one decode target is paired with.
 const (
-	maxAgain = 2
-	maxPairs = 3
+	maxAgain   = 2
+	maxPairs   = 3
+	maxSidecar = 2 // maxPairs where either of them may have failed
 )
 
 // attempt makes one attempt at a decode target.
@@ -286,28 +287,44 @@ func (q *request) settled(ctx context.Context, o router.Outcome) router.Outcome 
 	return o.Settled()
 }
 
-// sidecar sends to a decode target with a sidecar that has the prompt computed.
+// sidecar sends to a decode target with a sidecar that has the prompt computed. A reply of 5xx may be the sidecar's, of
+// a prefill target that failed: the decode target is asked with another one, and then alone.
 func (q *request) sidecar(ctx context.Context, l *router.Lease) (router.Outcome, error) {
+	for n := 1; ; n++ {
+		o, err, more := q.sidecarWith(ctx, l)
+		if !more || o.Status < 500 || context.Cause(ctx) != nil {
+			return o, err
+		}
+		if n == maxSidecar {
+			return q.fallback(ctx, l, &router.StatusError{Status: o.Status})
+		}
+	}
+}
+
+// sidecarWith is sidecar with one prefill target. more says that there may be others.
+func (q *request) sidecarWith(ctx context.Context, l *router.Lease) (o router.Outcome, err error, more bool) {
 	pl, err := q.prefillRouter(l.Decision()).Route(ctx, q.prompt, q.failed...)
 	if err != nil {
-		return q.fallback(ctx, l, err)
+		o, err = q.fallback(ctx, l, err)
+		return o, err, false
 	}
 	defer pl.Done(router.Outcome{NotSent: true}) // unless it was settled
 	base, err := q.s.cfg.URL(pl.Decision().Target)
 	if err != nil {
-		return q.fallback(ctx, l, err)
+		o, err = q.fallback(ctx, l, err)
+		return o, err, false
 	}
 	h := q.Header.Clone()
 	h.Set(HeaderPrefiller, hostPort(base))
 	q.s.n.split.Add(1)
 	computed := func() { pl.Done(router.Outcome{Stage: router.Finished}) }
-	o, err := q.do(ctx, l, h, q.Body, true, computed)
+	o, err = q.do(ctx, l, h, q.Body, true, computed)
 	if o.SawToken() || o.Stage == router.Finished {
 		computed()
-	} else {
-		q.failed = append(q.failed, pl.Decision().Target.ID) // it may be to blame
+		return o, err, false
 	}
-	return o, err
+	q.failed = append(q.failed, pl.Decision().Target.ID) // it may be to blame
+	return o, err, true
 }
 
 // hostPort returns the host and the port of u.

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -122,4 +124,55 @@ func TestSplitHostile(t *testing.T) {
 	if st := at["d0"].Stats(); st.Requests != 0 || st.Restarts != 0 {
 		t.Errorf("%+v", st)
 	}
+}
+
+// TestSplitSidecar: with llm-d's sidecar the decode engine gets the address of the prefill engine, and not a client's.
+func TestSplitSidecar(t *testing.T) {
+	got := make(chan http.Header, 2)
+	decode := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}]}`)
+	}))
+	t.Cleanup(decode.Close)
+	prefill := vllmtest.NewServer(vllmtest.Config{Model: "m"})
+	t.Cleanup(prefill.Close)
+	g := serveFile(t, Config{}, fmt.Sprintf(`[[providers]]
+name="p"
+api_base=%q
+role="prefill"
+[[providers]]
+name="d"
+api_base=%q
+role="decode"
+[[routes]]
+model="m"
+[routes.disagg]
+protocol="sidecar"
+[[routes.targets]]
+provider="p"
+[[routes.targets]]
+provider="d"
+`, prefill.URL, decode.URL))
+	for tokens, want := range map[int]string{4000: strings.TrimPrefix(prefill.URL, "http://"), 10: ""} {
+		req, err := http.NewRequest(http.MethodPost, g.url+"/v1/chat/completions", strings.NewReader(chatOf("x", tokens)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Prefiller-Host-Port", "10.0.0.1:1")
+		req.Header.Set("X-Kv-Cache-Source-Host-Port", "10.0.0.1:1")
+		resp, err := g.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		h := <-got
+		if resp.StatusCode != 200 || h.Get("X-Prefiller-Host-Port") != want || h.Get("X-Kv-Cache-Source-Host-Port") != "" {
+			t.Errorf("%d, %v, want %q", resp.StatusCode, h, want)
+		}
+	}
+	if n := prefill.Stats().Requests; n != 0 {
+		t.Errorf("the gateway sent %d requests to the prefill engine", n)
+	}
+	g.settled(t)
 }
