@@ -312,9 +312,10 @@ func (s *study) split(ctx context.Context) (err error) {
 	if err := x.start(ctx, x.p, x.d); err != nil {
 		return err
 	}
-	// It stores whole blocks, and an engine computes at least one token of a prompt.
+	// It stores whole blocks, and an engine computes at least one token of a prompt. With one token after the last
+	// block it looks for one block less than it has stored, and finds nothing.
 	for i := range lengths {
-		lengths[i] = max(lengths[i]-64, 64)/blockSize*blockSize + 1
+		lengths[i] = max(lengths[i]-64, 64)/blockSize*blockSize + 2
 	}
 	if err := x.handOver(ctx, "ExampleConnector", lengths); err != nil {
 		return err

@@ -23,7 +23,7 @@ func run(args []string, out io.Writer) error {
 	seeds := f.Int("seeds", 3, "how many seeds, from 1 on")
 	kind := f.String("kind", "", "overload: one kind of engines; default: all")
 	data := f.String("data", dataFolder, "line: the `folder` of the recorded traces")
-	only := f.String("workload", "", "line: one workload; default: all")
+	only := f.String("workload", "", "line, split: one workload; default: all")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -35,10 +35,12 @@ func run(args []string, out io.Writer) error {
 		return overloads(out, *kind, *seeds)
 	case "eviction":
 		return evicting(out, *seeds)
+	case "split":
+		return splitting(out, *only, *seeds)
 	case "line":
 		return lines(out, *data, *only, *seeds)
 	default:
-		return fmt.Errorf("%q is not a scene: overload, eviction, line", name)
+		return fmt.Errorf("%q is not a scene: overload, eviction, line, split", name)
 	}
 }
 

@@ -68,6 +68,11 @@ type Config struct {
 	// Scrape is how often each gateway learns the queue depth of each engine; it
 	// stays as it was in between. 0 means never.
 	Scrape time.Duration
+	// Split has prompts computed by some of the replicas; nil: each does both.
+	Split *Split
+	// Good reports whether an answer with these times counts for Result.Good; nil: none does. perToken is 0 if there is
+	// one token.
+	Good func(ttft, perToken float64) bool
 	// Attempts is the greatest number of targets that one request is sent to. 0
 	// means 3.
 	Attempts int
@@ -82,6 +87,17 @@ type Config struct {
 
 	single bool // engines take one step at a time: for tests
 	verify func(*engine)
+}
+
+// Split is prefill and decode on different replicas, by the rule of package disagg: the one that decodes is chosen
+// first, and then one that computes the prompt, if enough of it is not cached at the former.
+type Split struct {
+	// Prefill is how many replicas compute prompts only; the others decode.
+	Prefill int
+	// MinUncached is the least number of tokens for which another replica computes the prompt.
+	MinUncached int
+	// Token is the time to hand over a token.
+	Token Seconds
 }
 
 // Kind is a change of a replica.
@@ -146,6 +162,14 @@ func (c *Config) setDefaults() error {
 	}
 	if c.KV.Lag < 0 || c.KV.Lag > time.Hour || !(c.KV.Drop >= 0 && c.KV.Drop < 1) {
 		return fmt.Errorf("sim: KV: a Lag of %v or a Drop of %v is out of range", c.KV.Lag, c.KV.Drop)
+	}
+	if s := c.Split; s != nil {
+		switch {
+		case s.Prefill < 1 || s.Prefill >= c.Replicas || s.MinUncached < 0 || !(s.Token >= 0 && s.Token < 1):
+			return fmt.Errorf("sim: Split: out of range: %+v", *s)
+		case c.Line != nil || len(c.Events) > 0:
+			return fmt.Errorf("sim: Split: not with a Line or Events")
+		}
 	}
 	n := c.Replicas
 	for i, e := range c.Events {

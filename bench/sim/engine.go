@@ -62,6 +62,8 @@ type seq struct {
 	cached int  // tokens found at the first admission
 	loaded int  // of these, in CPU memory
 	met    bool // was admitted before
+	pre    bool // it computes the prompt for another replica
+	handed bool // another replica has computed the prompt, all but the last token
 }
 
 func newEngine(cal *Calibration, speed float64) *engine {
@@ -226,6 +228,9 @@ func (e *engine) admit(s *seq) (load int, ok bool) {
 		s.blocks = append(s.blocks, e.pool.take())
 	}
 	s.have, s.named = hit*size, hit
+	if s.handed && !s.met { // after a preemption it is computed
+		s.have = max(s.have, s.target-1)
+	}
 	if !s.met {
 		s.met, s.cached, s.loaded = true, hit*size, loads*size
 	}

@@ -74,6 +74,7 @@ type gate struct {
 	line     *Line // nil: there is none
 	view     *loadview.View
 	router   *router.Router
+	prefill  *router.Router // over the replicas that compute prompts only; nil: there are none
 	listener listener
 	inFlight []int // by replica: the requests that a scrape subtracts
 	members  []loadview.Member
@@ -87,10 +88,14 @@ type request struct {
 	prompt   router.Prompt
 	ids      []uint32 // tokens of prompt and output, if they are requested
 	lease    *router.Lease
-	ideal    int // tokens that the infinite cache had
-	pooled   int // and the pooled one
-	arrived  instant
-	first    instant // 0: not seen
+	// Where another replica computes the prompt.
+	pre       *router.Lease
+	prefiller int32
+
+	ideal   int // tokens that the infinite cache had
+	pooled  int // and the pooled one
+	arrived instant
+	first   instant // 0: not seen
 }
 
 // The kinds of events, in their order within one instant: a request that
@@ -108,6 +113,7 @@ const (
 	evLine
 	evArrive
 	evRetry
+	evHand
 	evStep
 )
 
@@ -261,6 +267,11 @@ func (f *fleet) addGate(g int) error {
 	}
 	gt.strategy = s
 	gt.view, gt.router = v, router.New(s, v, opts)
+	if x := f.cfg.Split; x != nil {
+		all := gt.router
+		gt.prefill = all.Among(func(t router.Target) bool { return t.Ref.(int) < x.Prefill })
+		gt.router = all.Among(func(t router.Target) bool { return t.Ref.(int) >= x.Prefill })
+	}
 	f.gates = append(f.gates, gt)
 	return f.offer(gt)
 }
@@ -300,6 +311,8 @@ func (f *fleet) run(ctx context.Context) error {
 			f.send(i)
 		case evRetry:
 			f.send(i)
+		case evHand:
+			f.submit(i, int(f.reqs[i].replica), false, true)
 		case evStep:
 			if en := f.engines[i]; en.busy && en.epoch == e.epoch {
 				en.finish(f.now)

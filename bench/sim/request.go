@@ -73,12 +73,75 @@ func (f *fleet) start(i int, l *router.Lease, err error) {
 		return
 	}
 	r.ideal, r.pooled = f.idealHit(f.hashes[i], t.Input, size)
+	if g.prefill != nil && f.split(i) {
+		return
+	}
+	f.submit(i, k, false, false)
+}
+
+// submit gives request i to engine k: all of it, its prompt alone, or all but the prompt, which was handed over.
+func (f *fleet) submit(i, k int, pre, handed bool) {
+	r, t, e := &f.reqs[i], &f.cfg.Workload.Requests[i], f.engines[k]
+	s := &seq{req: int32(i), hashes: f.hashes[i], ids: r.ids, prompt: t.Input, output: t.Output, pre: pre, handed: handed}
+	if pre {
+		s.output = 1
+	}
 	before := e.epoch
-	e.submit(f.now, &seq{req: int32(i), hashes: f.hashes[i], ids: r.ids, prompt: t.Input, output: t.Output})
+	e.submit(f.now, s)
 	if e.epoch != before {
 		f.watch(k)
 	}
 	f.publish(k)
+}
+
+// split has the prompt of request i, which is leased at a replica that decodes, computed by another one, if that is
+// due and there is one for it.
+func (f *fleet) split(i int) bool {
+	r, t := &f.reqs[i], &f.cfg.Workload.Requests[i]
+	uncached := f.uncached(r)
+	if uncached < f.cfg.Split.MinUncached {
+		return false
+	}
+	g := f.gates[r.gate]
+	l, err := g.prefill.Route(context.Background(), r.prompt)
+	if err != nil {
+		return false
+	}
+	k := l.Decision().Target.Ref.(int)
+	if !f.engines[k].fits(t.Input, 1) {
+		l.Done(router.Outcome{NotSent: true})
+		return false
+	}
+	r.lease.PrefillElsewhere(true)
+	r.pre, r.prefiller = l, int32(k)
+	g.inFlight[k]++
+	f.res.PerReplica[k].Requests++
+	f.res.Split++
+	f.res.HandedOver += int64(uncached)
+	f.submit(i, k, true, false)
+	return true
+}
+
+// uncached returns the tokens of a prompt that its policy believes to be missing at the chosen replica.
+func (f *fleet) uncached(r *request) int {
+	d := r.lease.Decision()
+	n := d.Length - d.Cached
+	if d.Unit == router.Bytes {
+		n /= trace.BytesPerToken
+	}
+	return n
+}
+
+// prefilled hands the prompt of s over.
+func (f *fleet) prefilled(s *seq) {
+	r := &f.reqs[s.req]
+	f.gates[r.gate].inFlight[r.prefiller]--
+	r.pre.Done(router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: s.prompt, CachedTokens: s.cached,
+		CachedReported: true, OutputTokens: 1})
+	r.pre = nil
+	f.touch(int(r.gate))
+	took := f.cfg.Split.Token * Seconds(f.uncached(r))
+	f.post(event{at: f.now + at(time.Duration(float64(took)*float64(time.Second))), kind: evHand, index: s.req})
 }
 
 var (
@@ -111,7 +174,14 @@ func (f *fleet) idealHit(hashes []uint64, prompt, size int) (ideal, pooled int) 
 
 func (f *fleet) firstToken(s *seq) {
 	r := &f.reqs[s.req]
+	if s.pre {
+		r.pre.FirstToken()
+		return
+	}
 	r.first = f.now
+	if s.handed { // others came while its prompt was computed
+		r.ideal, r.pooled = max(r.ideal, s.cached), max(r.pooled, s.cached)
+	}
 	if s.cached > r.ideal {
 		f.err = fmt.Errorf("sim: %s: request %d found %d tokens, an infinite cache has %d", f.cfg.Policy.Name, s.req,
 			s.cached, r.ideal)
@@ -144,10 +214,25 @@ func (f *fleet) believed(r *request, s *seq) {
 }
 
 func (f *fleet) finished(s *seq) {
+	if s.pre {
+		f.prefilled(s)
+		return
+	}
 	i := int(s.req)
 	r, t := &f.reqs[i], &f.cfg.Workload.Requests[i]
 	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: s.prompt, CachedTokens: s.cached,
 		CachedReported: true, OutputTokens: s.made}
+	if s.handed { // the engine reports the other replica's
+		o.CachedTokens, o.CachedReported = 0, false
+	}
+	perToken := 0.0
+	if s.made > 1 {
+		perToken = (f.now - r.first).seconds() / float64(s.made-1)
+		f.timeline.token = append(f.timeline.token, perToken)
+	}
+	if f.cfg.Good != nil && f.cfg.Good((r.first-r.arrived).seconds(), perToken) {
+		f.res.Good++
+	}
 	if !f.cfg.Policy.NoText {
 		o.Reply = t.KnownReply()
 	}

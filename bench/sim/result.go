@@ -36,6 +36,15 @@ type Result struct {
 	TTFT Dist `json:"ttft"`
 	E2E  Dist `json:"e2e"`
 
+	// PerToken is the mean time of a request's tokens after the first, over the requests with more than one. Good is how
+	// many answers Config.Good took.
+	PerToken Dist `json:"per_token"`
+	Good     int  `json:"good,omitempty"`
+	// Split is how many prompts were computed by a replica of their own, and HandedOver their tokens that were not
+	// cached at the replica that decodes them.
+	Split      int   `json:"split,omitempty"`
+	HandedOver int64 `json:"handed_over,omitempty"`
+
 	// PromptTokens and CachedTokens are of the requests that saw a first token, by
 	// their last attempt; HitShare is their ratio. IdealShare is the share of one
 	// infinite cache that received all requests in the order in which they were

@@ -12,6 +12,7 @@ type timeline struct {
 	buckets []bucket
 	ttft    []float64
 	e2e     []float64
+	token   []float64
 }
 
 // bucket is the requests that arrived in one step.
@@ -116,6 +117,7 @@ func (f *fleet) result() *Result {
 		}
 	}
 	r.TTFT, r.E2E = distOf(f.timeline.ttft), distOf(f.timeline.e2e)
+	r.PerToken = distOf(f.timeline.token)
 	if r.PromptTokens > 0 {
 		r.HitShare = float64(r.CachedTokens) / float64(r.PromptTokens)
 		r.IdealShare /= float64(r.PromptTokens)
