@@ -54,3 +54,11 @@ func TestDeadPeer(t *testing.T) {
 	fresh.Close()
 	wg.Wait()
 }
+
+// TestRoutes: one connection to each peer, not several, so that a large fleet has few.
+func TestRoutes(t *testing.T) {
+	_, servers := cluster(t, 4)
+	for _, s := range servers {
+		until(t, "there is one connection to each peer", func() bool { return s.Peers() == 3 && s.server.NumRoutes() == 3 })
+	}
+}

@@ -75,7 +75,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		// alone reaches.
 		o.DontListen, o.Host, o.Port = false, "127.0.0.1", server.RANDOM_PORT
 		o.Cluster = server.ClusterOpts{Name: clusterName, Host: host, Port: int(n), Username: cfg.User,
-			Password: cfg.Password, NoAdvertise: true, ConnectRetries: 1 << 20}
+			Password: cfg.Password, NoAdvertise: true, ConnectRetries: 1 << 20,
+			PoolSize: -1} // one connection to each peer carries all: there is one account
 		if cfg.TLS != nil {
 			o.Cluster.TLSConfig, o.Cluster.TLSTimeout = mutual(cfg.TLS, cfg.Peers), tlsTimeout.Seconds()
 		}
