@@ -367,6 +367,8 @@ func (c *command) run(ctx context.Context, s *service) error {
 	if err != nil {
 		return &usageError{err}
 	}
+	s.maxRequests = handler.cfg.MaxRequests
+	s.softLimit()
 	var hup chan os.Signal
 	if c.file != "" {
 		hup = make(chan os.Signal, 1)

@@ -35,6 +35,9 @@ type service struct {
 	sharing sharing
 	memory  *membudget.Budget
 
+	maxRequests int   // at once; 0: the soft limit of memory is not set
+	soft        int64 // that limit
+
 	transport http.RoundTripper // the Handler's
 
 	refuse atomic.Pointer[reqbody.Refused] // members of requests
@@ -129,6 +132,7 @@ func (s *service) update() error {
 	f := s.gateway.File()
 	s.refuse.Store(refusedBy(f))
 	failed := s.memory.Set(f.Memory()) // the file was checked
+	s.softLimit()
 	for i := range f.Routes {
 		r := &f.Routes[i]
 		st := &routeState{renames: len(r.Aliases) > 0, attempt: r.Failover.AttemptTimeout}
