@@ -24,12 +24,13 @@ type Kind uint8
 // The kinds of news. The first ones are what an engine said, and hold for all gateways; a hint is a conclusion of one
 // gateway, and changes nothing by itself.
 const (
-	Refused   Kind = iota + 1 // it is full for a model and an account for a time
-	Paused                    // it asked to be left alone for a time
-	Restarted                 // it was started again, at a time by its own clock
-	Asleep                    // it sleeps, or not
-	Bound                     // it has the state with an id
-	Hint                      // a gateway leaves it alone for a time
+	Refused     Kind = iota + 1 // it is full for a model and an account for a time
+	Paused                      // it asked to be left alone for a time
+	Restarted                   // it was started again, at a time by its own clock
+	Asleep                      // it sleeps, or not
+	Bound                       // it has the state with an id
+	Hint                        // a gateway leaves it alone for a time
+	AdapterUsed                 // an adapter is loaded at it, and was used so often
 )
 
 // LeastAge is the least age of a prompt at which a denial counts: a younger one may not be computed yet.
