@@ -16,10 +16,15 @@ func BenchmarkHooks(b *testing.B) {
 	ctx := context.Background()
 	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100,
 		Reason: router.ReasonWarm}
-	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}
+	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48, OutputTokens: 9,
+		Streamed: true}
+	first := router.Timing{Decision: d, Outcome: router.Outcome{Stage: router.FirstToken}, Request: time.Second}
+	last := router.Timing{Decision: d, Outcome: o, Request: time.Second, Reply: time.Second}
 	b.ReportAllocs()
 	for b.Loop() {
 		h.Routed(ctx, router.RouteInfo{Decision: d, Attempt: 1, Took: time.Microsecond})
 		h.Done(ctx, d, o)
+		h.Timed(ctx, first)
+		h.Timed(ctx, last)
 	}
 }

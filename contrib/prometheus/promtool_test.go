@@ -31,6 +31,10 @@ func TestPromtool(t *testing.T) {
 		t.Errorf("check rules: %v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+	out, err = exec.CommandContext(t.Context(), "promtool", "test", "rules", "alerts_test.yaml").CombinedOutput()
+	if err != nil {
+		t.Errorf("test rules: %v\n%s", err, out)
+	}
 }
 
 // TestRealPrometheus: a Prometheus scrapes the page, evaluates the rules, and answers every expression of the

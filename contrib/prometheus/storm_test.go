@@ -100,11 +100,16 @@ func BenchmarkHooks(b *testing.B) {
 	ctx := context.Background()
 	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100,
 		Reason: router.ReasonWarm}
-	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}
+	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48, OutputTokens: 9,
+		Streamed: true}
+	first := router.Timing{Decision: d, Outcome: router.Outcome{Stage: router.FirstToken}, Request: time.Second}
+	last := router.Timing{Decision: d, Outcome: o, Request: time.Second, Reply: time.Second}
 	b.ReportAllocs()
 	for b.Loop() {
 		h.Routed(ctx, router.RouteInfo{Decision: d, Attempt: 1, Took: time.Microsecond})
 		h.Done(ctx, d, o)
+		h.Timed(ctx, first)
+		h.Timed(ctx, last)
 	}
 }
 
@@ -115,10 +120,15 @@ func TestHooksDoNotAllocate(t *testing.T) {
 	ctx := context.Background()
 	d := router.Decision{Target: router.Target{ID: "http://vllm-1:8000"}, Cached: 50, Length: 100,
 		Reason: router.ReasonWarm}
-	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48}
+	o := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 48, OutputTokens: 9,
+		Streamed: true}
+	first := router.Timing{Decision: d, Outcome: router.Outcome{Stage: router.FirstToken}, Request: time.Second}
+	last := router.Timing{Decision: d, Outcome: o, Request: time.Second, Reply: time.Second}
 	if n := testing.AllocsPerRun(100, func() {
 		h.Routed(ctx, router.RouteInfo{Decision: d, Attempt: 1, Took: time.Microsecond})
 		h.Done(ctx, d, o)
+		h.Timed(ctx, first)
+		h.Timed(ctx, last)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
