@@ -35,12 +35,8 @@ func (g *Gateway) Reload(f *file.File) error {
 // replace puts f in place. The lock is held.
 func (g *Gateway) replace(f *file.File) error {
 	old := g.now.Load()
-	if old != nil && g.options.Share != nil && !file.Same(old.file.Share, f.Share) {
-		return errors.New("config: share: it cannot change while the gateway runs; start it again")
-	}
-	if old != nil && !file.Same(old.file.TLS, f.TLS) {
-		return errors.New("config: tls: it cannot change while the gateway runs; start it again (the contents of its " +
-			"files can)")
+	if err := g.fixed(f, old); err != nil {
+		return err
 	}
 	s, err := g.build(f, old)
 	if err != nil {
@@ -82,6 +78,30 @@ func (g *Gateway) replace(f *file.File) error {
 	}
 	if g.run != nil {
 		g.subscribe(s)
+	}
+	return nil
+}
+
+// Try reports why Reload would refuse f; nil: it would not. It changes nothing.
+func (g *Gateway) Try(f *file.File) error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	old := g.now.Load()
+	if err := g.fixed(f, old); err != nil {
+		return err
+	}
+	_, err := g.build(f, old)
+	return err
+}
+
+// fixed reports a change from the state before of a table that cannot change.
+func (g *Gateway) fixed(f *file.File, old *state) error {
+	if old != nil && g.options.Share != nil && !file.Same(old.file.Share, f.Share) {
+		return errors.New("config: share: it cannot change while the gateway runs; start it again")
+	}
+	if old != nil && !file.Same(old.file.TLS, f.TLS) {
+		return errors.New("config: tls: it cannot change while the gateway runs; start it again (the contents of its " +
+			"files can)")
 	}
 	return nil
 }

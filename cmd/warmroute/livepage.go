@@ -26,7 +26,8 @@ type livePage struct {
 	parser prompt.Parser // for prompts that are tried
 	// name returns a route's name on the page; nil: as in the file.
 	name  func(route string) string
-	pprof bool // serve profiles too
+	pprof bool   // serve profiles too
+	admin *admin // nil: there is none
 }
 
 func (l *livePage) named(route string) string {
@@ -152,6 +153,9 @@ func (s *service) shownStreams() []debugui.Stream {
 func (l *livePage) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", l)
+	if l.admin != nil {
+		mux.Handle(adminPath, l.admin.handler())
+	}
 	if l.pprof {
 		for path, f := range map[string]http.HandlerFunc{
 			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,

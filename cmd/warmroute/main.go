@@ -120,6 +120,7 @@ type command struct {
 
 	tlsCert, tlsKey string
 	pprof           bool
+	admin           string // the variable with the token
 
 	inFile map[string]bool // flags that a file takes the place of
 }
@@ -149,6 +150,10 @@ func parseFlags(args []string, stderr io.Writer) (*command, error) {
 		return nil, usagef("-tls-cert and -tls-key go together")
 	case c.pprof && c.live == "":
 		return nil, usagef("-pprof needs -debug")
+	case c.admin != "" && c.live == "":
+		return nil, usagef("-admin needs -debug")
+	case c.admin != "" && len(os.Getenv(c.admin)) < 16:
+		return nil, usagef("-admin names an environment variable that is not set, or has fewer than 16 bytes")
 	case c.file == "":
 		if err := f.check(); err != nil {
 			return nil, &usageError{err}
@@ -208,6 +213,9 @@ func newFlags() (*flag.FlagSet, *command) {
 		"`FILE` of the certificate, and its chain, to listen with TLS; read again when it changes (empty: no TLS)")
 	fs.StringVar(&c.tlsKey, "tls-key", "", "`FILE` of its key")
 	fs.BoolVar(&c.pprof, "pprof", false, "serve Go's profiles on the -debug address, at /debug/pprof/")
+	fs.StringVar(&c.admin, "admin", "",
+		"environment `VARIABLE` with the bearer token of the admin API, which is on the -debug address then, at /admin/v1/ "+
+			"(empty: there is none)")
 	fs.StringVar(&f.tls.CAFile, own("engine-ca"), "",
 		"* `FILE` of the authorities of the targets' certificates (empty: those of the system)")
 	fs.StringVar(&f.tls.CertFile, own("engine-cert"), "",
@@ -386,6 +394,11 @@ func (c *command) run(ctx context.Context, s *service) error {
 	}
 	if s.live != nil {
 		s.live.pprof = c.pprof
+		if c.admin != "" {
+			s.live.admin = &admin{
+				service: s, options: s.options(), token: os.Getenv(c.admin), path: c.file, log: c.serve.log,
+			}
+		}
 		url, stop, err := s.live.serve(c.live, c.serve.log)
 		if err != nil {
 			_ = ln.Close()

@@ -17,8 +17,8 @@ var groups = []struct {
 }{
 	{"Targets", []string{"target", "strategy", "config", "watch", "check", "strict", "scrape", "probe", "attempts",
 		"fail-open"}},
-	{"Listening", []string{"listen", "tls-cert", "tls-key", "drain-delay", "grace", "debug", "debug-prompts", "pprof",
-		"silent"}},
+	{"Listening", []string{"listen", "tls-cert", "tls-key", "drain-delay", "grace", "debug", "debug-prompts", "admin",
+		"pprof", "silent"}},
 	{"TLS to engines", []string{"engine-ca", "engine-cert", "engine-key"}},
 	{"least_work", []string{"miss-weight", "context-weight", "agree"}},
 	{"precise_cache_aware", []string{"kv-events", "kv-topic", "tokens", "tokenize-timeout"}},
