@@ -29,6 +29,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	r := f.result()
+	// A View's clock is f's. A Router leaves its View when it is collected, so it is kept as long as that can reach it.
+	f.gates, f.engines, f.reqs, f.hashes, f.seen, f.pooled = nil, nil, nil, nil, nil, nil
 	return r, r.check()
 }
 
