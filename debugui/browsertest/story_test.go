@@ -99,6 +99,29 @@ func TestStory(t *testing.T) {
 			})
 		}
 	}
+	// Names and words as long as real ones may be.
+	p.look(1280, 900, "light")
+	p.eval(`document.querySelector("#pause").click()`, nil)
+	p.wait("a pause", `document.querySelector("#live").textContent === "Paused"`)
+	p.eval(`(() => {
+		const long = "vllm-decode-7c9f6b5d4-x2x8k.inference.svc.cluster.local:8000";
+		for (const th of document.querySelectorAll("#targets tbody th, #decisions tbody th, #sizes tbody th, #streams tbody th")) th.textContent = long;
+		for (const r of document.querySelectorAll("#decisions tbody tr")) {
+			r.children[2].querySelector(".badge").textContent = "untrusted least load";
+			r.children[4].textContent = "128 in flight, 4096 queued";
+			r.children[6].querySelector(".badge").textContent = "failed 503";
+		}
+	})()`, nil)
+	for _, width := range []int{1280, 390} {
+		p.look(width, 900, "light")
+		var wrong []string
+		p.eval(layout, &wrong)
+		p.shoot(fmt.Sprintf("long-%d", width))
+		if len(wrong) > 0 {
+			t.Errorf("with long names at %d px: %s", width, strings.Join(wrong, "\n"))
+		}
+	}
+	p.eval(`document.querySelector("#pause").click()`, nil)
 	if w := p.complaints(); len(w) > 0 {
 		t.Errorf("the page complains: %q", w)
 	}
