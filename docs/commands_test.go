@@ -143,13 +143,15 @@ type publisher struct {
 var (
 	flagName = regexp.MustCompile(`--[a-z-]+`)
 	events   = regexp.MustCompile(`--kv-events-config '([^']*)'`)
+	transfer = regexp.MustCompile(`--kv-transfer-config '([^']*)'`)
 )
 
 // TestEngineFlags: an engine's command has flags that real engines were run with,
 // and events that something can subscribe to.
 func TestEngineFlags(t *testing.T) {
 	known := map[string][]string{
-		"vllm": append(flagName.FindAllString(read(t, "bench/live/fleet.go"), -1), "--data-parallel-size"),
+		"vllm": append(flagName.FindAllString(read(t, "bench/live/fleet.go")+read(t, "bench/live/disagg.go"), -1),
+			"--data-parallel-size"),
 		// SGLang's own engines are not started by anything here.
 		"sglang": {"--model-path", "--port", "--page-size", "--enable-metrics", "--kv-events-config"},
 	}
@@ -163,6 +165,22 @@ func TestEngineFlags(t *testing.T) {
 			}
 		}
 		m := events.FindStringSubmatch(b.text)
+		if x := transfer.FindStringSubmatch(b.text); x != nil {
+			var c struct {
+				Connector string `json:"kv_connector"`
+				Role      string `json:"kv_role"`
+				Extra     any    `json:"kv_connector_extra_config"`
+			}
+			d := json.NewDecoder(strings.NewReader(x[1]))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&c); err != nil || c.Role != "kv_both" ||
+				!strings.Contains(read(t, "bench/live/disagg.go"), `"kv_connector": "`+c.Connector+`"`) {
+				t.Errorf("%s:%d: no engine was run with %s: %v", b.page, b.line, x[1], err)
+			}
+			if m == nil {
+				continue
+			}
+		}
 		if m == nil {
 			t.Errorf("%s:%d: no --kv-events-config", b.page, b.line)
 			continue

@@ -281,6 +281,9 @@ func (s *study) split(ctx context.Context) (err error) {
 	}
 	defer func() {
 		x.report()
+		for i, e := range s.fleet.engines {
+			e.peak = max(e.peak, x.engines()[i].peak)
+		}
 		err = errors.Join(err, x.stop())
 		if err == nil && len(x.lost) > 0 {
 			err = fmt.Errorf("with prefill and decode apart: %s", strings.Join(x.lost, "; "))
