@@ -134,3 +134,29 @@ func ExampleRouter_Explain() {
 	// vllm-1: 0 of 51 bytes cached, 0 in flight, score 0.00: colder
 	// vllm-3: 0 of 51 bytes cached, 0 in flight, score 0.00: draining
 }
+
+// The prefill of a prompt that another target decodes: only the decode's times are the
+// request's.
+func ExampleAside() {
+	view, err := loadview.New(loadview.Config{})
+	if err != nil {
+		panic(err)
+	}
+	if err := view.Set([]loadview.Member{{ID: "prefill"}}); err != nil {
+		panic(err)
+	}
+	strategy, err := leastload.New(leastload.Config{})
+	if err != nil {
+		panic(err)
+	}
+	r := router.New(strategy, view, router.Options{Trace: router.Trace{
+		Timed: func(context.Context, router.Timing) { fmt.Println("a request's time") },
+	}})
+	l, err := r.Route(router.Aside(context.Background()), router.Prompt{Text: "Why is the sky blue?"})
+	if err != nil {
+		panic(err)
+	}
+	l.Done(router.Outcome{Status: 200})
+	fmt.Println("no time of a request's")
+	// Output: no time of a request's
+}

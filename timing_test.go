@@ -68,3 +68,22 @@ func TestTimed(t *testing.T) {
 		})
 	}
 }
+
+// TestAsideIsNotTimed: the lease of a prefill for another target has no times of a request; everything else of it is
+// reported.
+func TestAsideIsNotTimed(t *testing.T) {
+	var timed []string
+	done := 0
+	r := router.New(first, newPool(ready("a")...), router.Options{Trace: router.Trace{
+		Done:  func(context.Context, router.Decision, router.Outcome) { done++ },
+		Timed: func(_ context.Context, i router.Timing) { timed = append(timed, i.Outcome.Stage.String()) },
+	}})
+	for _, ctx := range []context.Context{router.Aside(t.Context()), t.Context()} {
+		l := route(t, r, ctx)
+		l.FirstToken()
+		l.Done(router.Outcome{Status: 200})
+	}
+	if diff := cmp.Diff([]string{"first_token", "finished"}, timed); diff != "" || done != 2 {
+		t.Errorf("%d done (-want +got):\n%s", done, diff)
+	}
+}

@@ -25,7 +25,7 @@ type Trace struct {
 	// is called.
 	Retry func(context.Context, RetryInfo)
 	// Timed reports how long a request took: up to its first token, after FirstToken, and
-	// up to the end of each attempt, after Done.
+	// up to the end of each attempt, after Done. It is not called for leases of an Aside.
 	Timed func(context.Context, Timing)
 }
 
@@ -46,10 +46,18 @@ type Timing struct {
 	Reply time.Duration
 }
 
+// asideKey is the key of Aside.
+type asideKey struct{}
+
+// Aside returns ctx for a lease that is a part of a request of which another lease
+// has the reply, such as the prefill of a prompt that a further target decodes: its
+// times are not a request's, so Trace.Timed does not report them.
+func Aside(ctx context.Context) context.Context { return context.WithValue(ctx, asideKey{}, true) }
+
 // timed calls Trace.Timed with o.
 func (l *Lease) timed(o Outcome) {
 	f := l.router.opts.Trace.Timed
-	if f == nil {
+	if f == nil || l.ctx.Value(asideKey{}) != nil {
 		return
 	}
 	now := time.Now()

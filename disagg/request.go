@@ -176,11 +176,11 @@ func (q *request) prefill(ctx context.Context, l *router.Lease) error {
 		pl.Done(router.Outcome{Stage: router.Canceled})
 	}()
 	if before := q.from.Target.ID; before != "" {
-		pl, _ = r.Among(func(t router.Target) bool { return t.ID == before }).Route(ctx, q.prompt)
+		pl, _ = r.Among(func(t router.Target) bool { return t.ID == before }).Route(router.Aside(ctx), q.prompt)
 	}
 	alike := pl != nil
 	if pl == nil {
-		pl, err = r.Route(ctx, q.prompt, q.failed...)
+		pl, err = r.Route(router.Aside(ctx), q.prompt, q.failed...)
 	}
 	for pl != nil {
 		start := time.Now()
@@ -204,9 +204,9 @@ func (q *request) prefill(ctx context.Context, l *router.Lease) error {
 			return reply
 		}
 		var next *router.Lease
-		if next, err = pl.Retry(ctx, o); next == nil && alike && context.Cause(ctx) == nil {
+		if next, err = pl.Retry(router.Aside(ctx), o); next == nil && alike && context.Cause(ctx) == nil {
 			alike = false
-			next, err = r.Route(ctx, q.prompt, q.failed...)
+			next, err = r.Route(router.Aside(ctx), q.prompt, q.failed...)
 		}
 		pl = next
 	}
@@ -303,7 +303,7 @@ func (q *request) sidecar(ctx context.Context, l *router.Lease) (router.Outcome,
 
 // sidecarWith is sidecar with one prefill target. more says that there may be others.
 func (q *request) sidecarWith(ctx context.Context, l *router.Lease) (o router.Outcome, err error, more bool) {
-	pl, err := q.prefillRouter(l.Decision()).Route(ctx, q.prompt, q.failed...)
+	pl, err := q.prefillRouter(l.Decision()).Route(router.Aside(ctx), q.prompt, q.failed...)
 	if err != nil {
 		o, err = q.fallback(ctx, l, err)
 		return o, err, false
@@ -370,7 +370,7 @@ func (q *request) both(ctx context.Context, l *router.Lease) (router.Outcome, er
 
 // pair is both with one prefill target. failed says that it was that one which failed.
 func (q *request) pair(ctx context.Context, l *router.Lease) (o router.Outcome, err, failed error) {
-	pl, err := q.prefillRouter(l.Decision()).Route(ctx, q.prompt, q.failed...)
+	pl, err := q.prefillRouter(l.Decision()).Route(router.Aside(ctx), q.prompt, q.failed...)
 	if err != nil {
 		return o, nil, err
 	}

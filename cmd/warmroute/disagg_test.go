@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,6 +70,16 @@ func TestSplit(t *testing.T) {
 		t.Errorf("decode served %d", n)
 	}
 	page := readAll(t, mustGet(t, g, "/metrics"))
+	first := 0 // each request has one time to its first token; the prefill of one has none
+	count := regexp.MustCompile(`(?m)^warmroute_time_to_first_token_seconds_count\S* (\d+)$`)
+	for _, m := range count.FindAllStringSubmatch(page, -1) {
+		n, _ := strconv.Atoi(m[1])
+		first += n
+	}
+	whole := `warmroute_request_duration_seconds_count{route="m",strategy="least_work"} 3`
+	if first != 3 || !strings.Contains(page, "\n"+whole+"\n") {
+		t.Errorf("%d times to a first token in\n%s", first, page)
+	}
 	for _, want := range []string{
 		`warmroute_disagg_prefills_total{outcome="finished"`, `warmroute_disagg_prefills_total{outcome="failed"`,
 		`warmroute_disagg_skipped_total{reason="short"`, `warmroute_disagg_skipped_total{reason="prefill_failed"`,
