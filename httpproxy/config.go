@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -32,9 +33,13 @@ type Config struct {
 	// Parser reads the prompts.
 	Parser prompt.Parser
 	// MaxBody is the greatest body of a request, in bytes, and MaxBodies bounds the bodies
-	// of all requests that wait or are being sent. A longer one is ErrTooLarge, more of them
+	// of all requests that wait or are being sent, as they come. A longer one is ErrTooLarge, more of them
 	// are ErrBusy. 0 means DefaultMaxBody and DefaultMaxBodies.
 	MaxBody, MaxBodies int64
+	// Memory bounds the bodies, the prompts and the replies, by its accounts of these names, in place of MaxBodies. A
+	// request that does not fit is ErrBusy, and a *membudget.Error. nil: MaxBodies bounds the bodies, and nothing else is
+	// counted.
+	Memory *membudget.Budget
 	// Decode returns a body without its Content-Encodings, of which it gets the values:
 	// contentcoding.Decoder.Decode is one. An error is answered with 400, or with its
 	// StatusCode() if it has that method. nil: an encoded body is passed on as it is, and

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/membudget"
 )
 
 // ServeHTTP answers a request with the reply of a target. An error of the Proxy's own is an object of JSON as clients
@@ -42,7 +43,10 @@ func StatusOf(err error) (status int, wait time.Duration, message string) {
 	var bad *bodyError
 	var coded interface{ StatusCode() int }
 	var large *http.MaxBytesError
+	var shed *membudget.Error
 	switch {
+	case errors.As(err, &shed):
+		return shed.StatusCode(), shed.RetryAfter(), shed.Message()
 	case errors.Is(err, ErrTooLarge), errors.As(err, &large):
 		return http.StatusRequestEntityTooLarge, 0, "the request body is too large"
 	case errors.Is(err, ErrBusy):

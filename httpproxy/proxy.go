@@ -9,10 +9,12 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -20,8 +22,9 @@ import (
 // for concurrent use, and it starts no goroutine of its own.
 type Proxy struct {
 	cfg   Config
-	held  atomic.Int64 // bytes of bodies
 	proxy httputil.ReverseProxy
+
+	bodies, prompts, replies *membudget.Account
 }
 
 var (
@@ -36,6 +39,14 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{cfg: cfg.WithDefaults()}
+	p.prompts, p.replies = p.cfg.Memory.Account(membudget.Prompts), p.cfg.Memory.Account(membudget.Replies)
+	if p.bodies = p.cfg.Memory.Account(membudget.Bodies); p.bodies == nil {
+		own, err := membudget.New(membudget.Config{Limit: p.cfg.MaxBodies, Shares: map[string]float64{membudget.Bodies: 1}})
+		if err != nil {
+			return nil, err
+		}
+		p.bodies = own.Account(membudget.Bodies)
+	}
 	p.proxy = httputil.ReverseProxy{
 		Transport: p, FlushInterval: -1, ErrorHandler: p.ServeError,
 		ErrorLog: log.New(io.Discard, "", 0), // of replies that broke off, which router.Trace.Done has
@@ -55,6 +66,7 @@ type exchange struct {
 	body   []byte
 	length int64 // of the body; -1: it has none
 	prompt router.Prompt
+	asked  membudget.Hold // of the prompt
 	lease  *router.Lease
 	sent   context.Context // of the attempt
 	cancel context.CancelCauseFunc
@@ -72,7 +84,20 @@ func (p *Proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	defer free() // when the reply has begun, nothing is sent again
 	// A body that is not understood is routed and counted all the same.
-	x.prompt, _ = p.cfg.Parser.FromRequest(req.URL.Path, x.header, x.body)
+	x.asked = p.prompts.Hold()
+	if x.prompt, err = p.cfg.Parser.Within(&x.asked, req.URL.Path, x.header, x.body); errors.Is(err, membudget.ErrShed) {
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	if err = p.replies.Reserve(replyBytes); err != nil {
+		x.asked.Release()
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	passed := false
+	defer func() {
+		if !passed { // otherwise at the end of the reply
+			x.release()
+		}
+	}()
 
 	// The lease does not end with the client: its last bytes may be on the way when it
 	// disconnects. Until the reply begins, it does.
@@ -98,7 +123,7 @@ func (p *Proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	for {
 		resp, o := x.try()
 		if resp != nil && o.Stage == 0 && stop() {
-			settled = true // by its end
+			settled, passed = true, x.pass(resp) // by its end
 			return resp, nil
 		}
 		if cause := context.Cause(req.Context()); cause != nil {
@@ -108,61 +133,70 @@ func (p *Proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 		if next == nil {
 			settled = true
 			defer cancel(nil)
-			return x.giveUp(resp, o, last)
+			resp, err := x.giveUp(resp, o, last)
+			passed = x.pass(resp)
+			return resp, err
 		}
 		x.close(resp)
 		x.lease = next
 	}
 }
 
+// replyBytes are reserved for each reply: the part that is held back, and what a Reply keeps in any case.
+const replyBytes = prompt.MaxHold + prompt.ReplyBase
+
+// pass reports whether resp is a reply to be passed on. Its Close releases the memory then.
+func (x *exchange) pass(resp *http.Response) bool {
+	if resp == nil {
+		return false
+	}
+	b, ok := resp.Body.(*body)
+	if ok {
+		b.release = x.release
+	}
+	return ok
+}
+
+// release gives the memory of the prompt and the reply back.
+func (x *exchange) release() {
+	x.asked.Release()
+	x.p.replies.Release(replyBytes)
+}
+
 // read reads the body, and decodes it. free gives its bytes back.
 func (x *exchange) read() (free func(), err error) {
-	p, free := x.p, func() {}
+	p := x.p
+	hold := p.bodies.Hold()
+	free = hold.Release
 	if x.req.Body == nil || x.req.Body == http.NoBody {
 		return free, nil
 	}
 	defer x.req.Body.Close()
-	most := x.req.ContentLength
-	if most > p.cfg.MaxBody {
-		return free, ErrTooLarge
-	}
-	if most < 0 {
-		most = p.cfg.MaxBody
-	}
-	held := most
-	if p.held.Add(held) > p.cfg.MaxBodies {
-		p.held.Add(-held)
-		return free, ErrBusy
-	}
-	free = func() { p.held.Add(-held) }
 	defer func() {
 		if err != nil {
 			free()
-			free = func() {}
 		}
 	}()
-	var b bytes.Buffer
-	if x.req.ContentLength > 0 {
-		b.Grow(int(x.req.ContentLength) + bytes.MinRead)
-	}
-	if _, err = b.ReadFrom(io.LimitReader(x.req.Body, most+1)); err != nil {
-		return free, &bodyError{err}
-	}
-	if x.body = b.Bytes(); int64(len(x.body)) > most {
+	if x.req.ContentLength > p.cfg.MaxBody {
 		return free, ErrTooLarge
 	}
-	p.held.Add(int64(len(x.body)) - held)
-	held = int64(len(x.body))
+	x.body, err = membudget.ReadAll(&hold, x.req.Body, x.req.ContentLength, p.cfg.MaxBody)
+	switch {
+	case errors.Is(err, membudget.ErrShed):
+		return free, p.busy(err)
+	case err != nil:
+		return free, &bodyError{err}
+	case int64(len(x.body)) > p.cfg.MaxBody:
+		return free, ErrTooLarge
+	}
 	if values := x.header.Values("Content-Encoding"); len(values) > 0 && p.cfg.Decode != nil {
 		decoded, err := p.cfg.Decode(x.req.Context(), values, x.body)
 		if err != nil {
 			return free, &bodyError{err}
 		}
-		if p.held.Add(int64(len(decoded))-held) > p.cfg.MaxBodies {
-			held = int64(len(decoded))
-			return free, ErrBusy
+		if err := hold.Set(int64(len(decoded))); err != nil {
+			return free, p.busy(err)
 		}
-		held = int64(len(decoded))
 		x.body, x.header = decoded, x.header.Clone()
 		for _, k := range [...]string{"Content-Encoding", "Content-Digest", "Content-Md5", "Digest"} {
 			x.header.Del(k) // they are of the body as it came
@@ -170,6 +204,14 @@ func (x *exchange) read() (free func(), err error) {
 	}
 	x.length = int64(len(x.body))
 	return free, nil
+}
+
+// busy returns the error of a body for which there is no memory.
+func (p *Proxy) busy(err error) error {
+	if p.cfg.Memory == nil {
+		return ErrBusy // MaxBodies is no account of the caller's
+	}
+	return fmt.Errorf("%w: %w", ErrBusy, err)
 }
 
 // bodyError is an error of the client's body.
@@ -222,6 +264,7 @@ func (x *exchange) try() (*http.Response, router.Outcome) {
 		lease: x.lease, status: resp.StatusCode, header: resp.Header, left: resp.ContentLength,
 		client: x.req.Context(), cancel: x.cancel, text: prompt.ReplyTo(x.req.URL.Path, x.prompt),
 	}
+	b.text.Memory = x.p.replies
 	o := b.text.Hold(resp)
 	if timer != nil && !timer.Stop() {
 		x.close(resp)
@@ -273,6 +316,9 @@ type body struct {
 	left   int64        // bytes until its end; negative: unknown
 	text   prompt.Reply // is cached too, and begins the next turn
 	ended  atomic.Bool
+
+	release func()    // gives the request's memory back
+	closed  sync.Once // releases
 }
 
 // Read reads the next part.
@@ -307,6 +353,12 @@ func (b *body) Close() error {
 	b.end(o)
 	err := b.ReadCloser.Close()
 	b.cancel(nil)
+	b.closed.Do(func() {
+		b.text.Close()
+		if b.release != nil {
+			b.release()
+		}
+	})
 	return err
 }
 

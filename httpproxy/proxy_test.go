@@ -23,6 +23,7 @@ import (
 	"github.com/warmroute/router/httpproxy"
 	"github.com/warmroute/router/internal/statetest"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/strategy/roundrobin"
 	"github.com/warmroute/router/vllmtest"
@@ -544,4 +545,83 @@ func BenchmarkProxy(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestMemory: with a budget a request is refused by the name of the account that has no bytes, and all is given back,
+// whatever the requests came to. Bodies count as they come, not as they are announced.
+func TestMemory(t *testing.T) {
+	budget := func(shares map[string]float64) *membudget.Budget {
+		b, err := membudget.New(membudget.Config{Limit: 1 << 20, Shares: shares})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	chat := `{"messages":[{"role":"user","content":"` + strings.Repeat("x", 100<<10) + `"}]}`
+	for account, share := range map[string]float64{"bodies": 0.15, "prompts": 0.25, "replies": 0.05} {
+		b := budget(map[string]float64{account: share})
+		entered, leave := make(chan bool), make(chan bool)
+		g := newRig(t, httpproxy.Config{Memory: b}, engine(t, func(w http.ResponseWriter, r *http.Request) {
+			entered <- true
+			<-leave
+			io.WriteString(w, `{"choices":[{"message":{"content":"hi"}}]}`)
+		}))
+		first := make(chan int)
+		go func() {
+			resp, err := http.Post(g.url+"/v1/chat/completions", "application/json", strings.NewReader(chat))
+			if err != nil {
+				first <- 0
+				return
+			}
+			defer resp.Body.Close()
+			_, _ = io.Copy(io.Discard, resp.Body)
+			first <- resp.StatusCode
+		}()
+		<-entered
+		resp, err := http.Post(g.url+"/v1/chat/completions", "application/json", strings.NewReader(chat))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" || !strings.Contains(string(text), account) {
+			t.Errorf("%s: %s %s", account, resp.Status, text)
+		}
+		leave <- true
+		if got := <-first; got != 200 {
+			t.Errorf("%s: the first got %d", account, got)
+		}
+		for deadline := time.Now().Add(time.Minute); b.Stats().Used != 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %+v", account, b.Stats())
+			}
+		}
+	}
+	// A body that is announced and does not come takes little.
+	b := budget(nil)
+	g := newRig(t, httpproxy.Config{Memory: b, MaxBody: 1 << 30}, engine(t, func(http.ResponseWriter, *http.Request) {}))
+	pr, pw := io.Pipe()
+	r, _ := http.NewRequest("POST", g.url+"/v1/chat/completions", pr)
+	r.ContentLength = 900 << 20
+	failed := make(chan error)
+	go func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		failed <- err
+	}()
+	if _, err := pw.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); b.Stats().Used == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the body does not come")
+		}
+	}
+	if used := b.Stats().Used; used > 16<<10 {
+		t.Errorf("%d bytes are reserved for one", used)
+	}
+	_ = pw.CloseWithError(errors.New("enough"))
+	<-failed
 }
