@@ -10,6 +10,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/configerr"
+	"github.com/warmroute/router/membudget"
 )
 
 // Protocol is the way in which engines hand a KV cache over.
@@ -74,6 +75,8 @@ type Config struct {
 	Router *router.Router
 	// Prefill chooses the prefill targets, those that fit; nil: Router.
 	Prefill *router.Router
+	// Memory has the bytes that are kept of the replies of prefill targets; nil: they are bounded for each reply alone.
+	Memory *membudget.Account
 	// Protocol hands over; "" means NIXL.
 	Protocol Protocol
 	// Place returns a target's place; nil: every one has the zero Place. It is called with

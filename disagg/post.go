@@ -68,6 +68,8 @@ func (q *request) post(ctx context.Context, pl *router.Lease, body []byte) (*Pre
 	}
 	defer resp.Body.Close()
 	rep := prompt.ReplyTo(q.Path, q.prompt)
+	rep.Memory = c.Memory
+	defer rep.Close()
 	var kept bytes.Buffer
 	buf := make([]byte, 16<<10)
 	for {

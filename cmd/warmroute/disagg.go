@@ -13,6 +13,7 @@ import (
 	"github.com/warmroute/router/config"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/disagg"
+	"github.com/warmroute/router/membudget"
 )
 
 // matchKey is the key of a request's config.Match in its context, for the bodies of prefill targets.
@@ -51,6 +52,7 @@ func (s *service) splitter(f *file.File, r *file.Route, before *routeState) (*di
 		}
 	}
 	settings := c
+	c.Memory = s.memory.Account(membudget.Replies)
 	c.Place, c.URL = placeOf, baseOf
 	c.Transport = roundTripper(func(r *http.Request) (*http.Response, error) { return s.transport.RoundTrip(r) })
 	c.Prepare = func(r *http.Request, t router.Target) {
@@ -119,6 +121,9 @@ func (x *exchange) begin(s *disagg.Splitter, p router.Prompt) (*router.Router, e
 		return s.Router(), nil
 	}
 	r := disagg.Request{Path: x.r.URL.Path, Header: x.header, Body: x.in.Bytes()}
+	if err := x.prompts.Add(2 * int64(len(r.Body))); err != nil { // a body for each of two targets
+		return nil, err
+	}
 	split, err := s.Split(p, r)
 	if err != nil {
 		return nil, err

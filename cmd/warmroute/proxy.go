@@ -294,6 +294,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(w, http.StatusBadRequest, 0, refused.Error())
 			return
 		}
+		if errors.Is(refused, membudget.ErrShed) {
+			h.refuseBody(w, r, refused)
+			return
+		}
 		if refused != nil {
 			refuseMember(w, refused)
 			return

@@ -124,7 +124,7 @@ func TestLearned(t *testing.T) {
 	}
 	o.Reply = ""
 	want := router.Outcome{Stage: router.Finished, Status: 200, PromptTokens: 100, CachedTokens: 64, CachedReported: true,
-		OutputTokens: 7}
+		OutputTokens: 7, Streamed: true}
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Error(diff)
 	}

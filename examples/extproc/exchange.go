@@ -14,6 +14,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/contentcoding"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -37,6 +38,8 @@ type exchange struct {
 	body   []byte // of a FULL_DUPLEX_STREAMED request, until it goes on
 	held   int64  // this exchange's part of Processor.bodies
 
+	bytes, asked, replied membudget.Hold // of the bodies, the prompt and the reply
+
 	routed bool
 	named  []string      // the endpoints that were sent to Envoy
 	lease  *router.Lease // on the one that is believed to serve; nil: none was named
@@ -52,6 +55,10 @@ func (x *exchange) end() {
 		x.lease.Done(router.Outcome{Stage: router.Canceled, Status: x.reply.status, Err: errAlone})
 	}
 	x.p.bodies.Add(-x.held)
+	x.bytes.Release()
+	x.asked.Release()
+	x.replied.Release()
+	x.reply.text.Close()
 }
 
 func (x *exchange) duplex(mode filter.ProcessingMode_BodySendMode) bool {
@@ -126,6 +133,9 @@ func (x *exchange) requestBody(b *extproc.HttpBody) ([]*extproc.ProcessingRespon
 	case all > x.p.cfg.MaxBodies:
 		return nil, errBusy
 	}
+	if err := x.bytes.Add(n); err != nil {
+		return nil, err
+	}
 	if x.duplex(x.mode.GetRequestBodyMode()) {
 		x.body = append(x.body, b.GetBody()...)
 		if !b.GetEndOfStream() {
@@ -160,7 +170,7 @@ func (x *exchange) decode(body []byte) ([]byte, bool, error) {
 	if x.p.bodies.Add(n) > x.p.cfg.MaxBodies {
 		return nil, false, errBusy
 	}
-	return out, true, nil
+	return out, true, x.bytes.Add(n)
 }
 
 // send lets a FULL_DUPLEX_STREAMED request go on, once: headers and the body. With
@@ -191,8 +201,14 @@ func (x *exchange) route(body []byte) ([]string, error) {
 	}
 	x.routed = true
 	r := x.p.router
+	if err := x.replied.Set(prompt.ReplyBase); err != nil {
+		return nil, err
+	}
 	// A body that cannot be parsed is routed and counted as well.
-	p, _ := x.p.cfg.Parser.FromRequest(x.path, x.header, body)
+	p, err := x.p.cfg.Parser.Within(&x.asked, x.path, x.header, body)
+	if errors.Is(err, membudget.ErrShed) {
+		return nil, err
+	}
 	x.header = nil
 	ctx := context.WithValue(x.ctx, hintKey{}, &x.hint)
 	l, err := r.Route(ctx, p)
@@ -229,6 +245,7 @@ func (x *exchange) responseHeaders(in *extproc.ProcessingRequest, h *extproc.Htt
 		return
 	}
 	x.reply.text = prompt.ReplyTo(x.path, x.lease.Decision().Prompt)
+	x.reply.text.Memory = x.p.replyMemory
 	x.served(endpoint(in), attempts(in))
 	if d := attribute(in, "response.code_details").GetStringValue(); d != "" && d != "via_upstream" {
 		o := router.Outcome{Stage: router.Canceled, Err: fmt.Errorf("the gateway itself replied: %s", d)}

@@ -30,6 +30,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/strategy/leastwork"
 )
 
@@ -63,6 +64,8 @@ func run(ctx context.Context, args []string) error {
 		"if no replica is ready, let Envoy's cluster choose instead of answering 503")
 	fs.BoolVar(&cfg.Options.FailOpen, "fail-open", false, "if no replica is ready, choose among all instead")
 	fs.IntVar(&cfg.MaxBody, "max-body", DefaultMaxBody, "most `bytes` of one request body")
+	maxMemory := fs.Int64("max-memory", membudget.DefaultLimit,
+		"most `bytes` that requests and replies make it hold at once")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -80,6 +83,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	cfg.Fleet = view
 	if cfg.Strategy, err = leastwork.New(leastwork.Config{}); err != nil {
+		return err
+	}
+	if cfg.Memory, err = membudget.New(membudget.Config{Limit: *maxMemory}); err != nil {
 		return err
 	}
 	cfg.Parser.Tenant = tenant

@@ -15,6 +15,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/contentcoding"
+	"github.com/warmroute/router/membudget"
 )
 
 // pieces is the size in which a FULL_DUPLEX_STREAMED request's body goes back to
@@ -125,8 +126,12 @@ func responseTrailers() *extproc.ProcessingResponse {
 // refuse returns the answer to a client if its request cannot be sent because of err.
 func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
 	status, after := http.StatusServiceUnavailable, time.Duration(0)
+	message := err.Error()
 	var none *router.NoTargetError
+	var shed *membudget.Error
 	switch {
+	case errors.As(err, &shed):
+		status, after, message = shed.StatusCode(), shed.RetryAfter(), shed.Message()
 	case errors.Is(err, errLarge), errors.Is(err, contentcoding.ErrTooLarge):
 		status = http.StatusRequestEntityTooLarge
 	case errors.Is(err, contentcoding.ErrUnsupported):
@@ -147,7 +152,7 @@ func (p *Processor) refuse(err error) *extproc.ProcessingResponse {
 	if after > 0 {
 		set = append(set, header("retry-after", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10)))
 	}
-	body, _ := json.Marshal(map[string]any{"error": map[string]any{"message": err.Error(), "type": "router_error",
+	body, _ := json.Marshal(map[string]any{"error": map[string]any{"message": message, "type": "router_error",
 		"code": status}})
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &extproc.ImmediateResponse{

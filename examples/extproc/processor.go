@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/contentcoding"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -55,6 +56,10 @@ type Config struct {
 	// defaults.
 	MaxBody, MaxStreams int
 	MaxBodies           int64
+	// Memory bounds the bodies, the prompts and the replies, by its accounts of these names; nil: one of
+	// membudget's defaults. A request that does not fit is answered with 503, or with 413 if it never can. A body that
+	// Envoy buffers is one message, which gRPC holds before it counts.
+	Memory *membudget.Budget
 }
 
 // Processor is Envoy's external processor. It names the endpoints for each
@@ -67,6 +72,8 @@ type Processor struct {
 	decoder *contentcoding.Decoder
 	streams atomic.Int64
 	bodies  atomic.Int64
+
+	bodyMemory, promptMemory, replyMemory *membudget.Account
 }
 
 // New returns a Processor. Its error names every field of cfg with a bad value.
@@ -102,7 +109,16 @@ func New(cfg Config) (*Processor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("extproc: %w", err)
 	}
+	if cfg.Memory == nil {
+		if cfg.Memory, err = membudget.New(membudget.Config{}); err != nil {
+			return nil, fmt.Errorf("extproc: %w", err)
+		}
+	}
 	return &Processor{
+		bodyMemory:   cfg.Memory.Account(membudget.Bodies),
+		promptMemory: cfg.Memory.Account(membudget.Prompts),
+		replyMemory:  cfg.Memory.Account(membudget.Replies),
+
 		cfg: cfg, router: router.New(cfg.Strategy, gate{cfg.Fleet, cfg.MaxLoad}, cfg.Options), decoder: decoder,
 	}, nil
 }
@@ -124,7 +140,9 @@ func (p *Processor) Router() *router.Router { return p.router }
 func (p *Processor) Process(s extproc.ExternalProcessor_ProcessServer) error {
 	busy := p.streams.Add(1) > int64(p.cfg.MaxStreams)
 	defer p.streams.Add(-1)
-	x := &exchange{p: p, ctx: s.Context()}
+	x := &exchange{
+		p: p, ctx: s.Context(), bytes: p.bodyMemory.Hold(), asked: p.promptMemory.Hold(), replied: p.replyMemory.Hold(),
+	}
 	defer x.end()
 	for {
 		in, err := s.Recv()

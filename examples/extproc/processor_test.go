@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/membudget"
 )
 
 func TestEndpoints(t *testing.T) {
@@ -157,6 +158,25 @@ func TestSubset(t *testing.T) {
 	}
 }
 
+// memory is a budget in which an account has n bytes.
+func memory(account string, n int64) *membudget.Budget {
+	const limit = 1 << 20
+	b, err := membudget.New(membudget.Config{Limit: limit, Shares: map[string]float64{account: float64(n) / limit}})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// full is a budget in which all of an account is taken.
+func full(account string) *membudget.Budget {
+	b := memory(account, 1<<20)
+	if err := b.Account(account).Reserve(1 << 20); err != nil {
+		panic(err)
+	}
+	return b
+}
+
 func TestRefusals(t *testing.T) {
 	sick := func(s *service) {
 		for _, id := range four {
@@ -188,6 +208,10 @@ func TestRefusals(t *testing.T) {
 		}, named: 3},
 		{name: "a large body", cfg: Config{MaxBody: 20}, status: 413},
 		{name: "too many bodies", cfg: Config{MaxBodies: 20}, status: 503, after: "1"},
+		{name: "no memory for bodies ever", cfg: Config{Memory: memory(membudget.Bodies, 20)}, status: 413},
+		{name: "no memory for prompts ever", cfg: Config{Memory: memory(membudget.Prompts, 1)}, status: 413},
+		{name: "no memory for replies", cfg: Config{Memory: full(membudget.Replies)}, status: 503, after: "1"},
+		{name: "no memory for bodies", cfg: Config{Memory: full(membudget.Bodies)}, status: 503, after: "1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, tt.cfg, patience, four...)

@@ -26,8 +26,8 @@ type doneRequest struct {
 	Reply string `json:"reply"`
 	// Made are the ids of state that the reply made at the target. A Reply of which the beginning was sent with stage
 	// first_token has them too.
-	Made         []string `json:"made,omitempty"`
-	RetryAfterMS int64    `json:"retry_after_ms"`
+	Made         names `json:"made,omitempty"`
+	RetryAfterMS int64 `json:"retry_after_ms"`
 	// NotSent, TimedOut and Lacking say more of a failure, as router.Outcome and
 	// router.ErrAttemptTimeout have it.
 	NotSent  bool `json:"not_sent"`

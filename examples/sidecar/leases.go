@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/membudget"
 )
 
 // errDeadline is the error of the outcome of a lease that nobody ended.
@@ -21,6 +22,7 @@ type leases struct {
 	log      *slog.Logger
 	max      int
 	maxBytes int64
+	memory   *membudget.Account
 
 	mu      sync.Mutex
 	open    map[string]*held
@@ -48,8 +50,8 @@ func sizeOf(p router.Prompt) int64 { return 2*int64(len(p.Text)) + 8*int64(len(p
 // unknown ones.
 const rememberExpired = 4096
 
-func (s *leases) init(max int, maxBytes int64, log *slog.Logger) {
-	s.max, s.maxBytes, s.log = max, maxBytes, log
+func (s *leases) init(max int, maxBytes int64, memory *membudget.Account, log *slog.Logger) {
+	s.max, s.maxBytes, s.memory, s.log = max, maxBytes, memory, log
 	s.open = make(map[string]*held)
 	s.past = make(map[string]bool)
 	s.ring = make([]string, rememberExpired)
@@ -73,6 +75,9 @@ func (s *leases) reserve(n int64) error {
 	case s.bytes+n > s.maxBytes:
 		return errLarge
 	}
+	if err := s.memory.Reserve(n); err != nil {
+		return err
+	}
 	s.count++
 	s.bytes += n
 	return nil
@@ -83,6 +88,7 @@ func (s *leases) release(n int64) {
 	defer s.mu.Unlock()
 	s.count--
 	s.bytes -= n
+	s.memory.Release(n)
 }
 
 // keep stores a lease with a reserved place, and names it. cancel is called when
@@ -93,6 +99,7 @@ func (s *leases) keep(l *router.Lease, cancel context.CancelFunc, deadline time.
 	if s.closed {
 		s.count--
 		s.bytes -= sizeOf(l.Decision().Prompt)
+		s.memory.Release(sizeOf(l.Decision().Prompt))
 		s.mu.Unlock()
 		l.Done(router.Outcome{Stage: router.Canceled})
 		cancel()
@@ -184,6 +191,7 @@ func (s *leases) close() {
 	s.count -= len(all)
 	for _, h := range all {
 		s.bytes -= h.bytes
+		s.memory.Release(h.bytes)
 	}
 	s.mu.Unlock()
 	for _, h := range all {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -47,6 +49,10 @@ type Config struct {
 	MaxBody     int64
 	MaxRequests int
 
+	// Memory bounds the bodies of requests and the prompts of leases in addition, by the accounts of these names; nil: one
+	// of membudget's defaults. What does not fit is refused with 503, or with 413 if it never can.
+	Memory *membudget.Budget
+
 	// Hosts are further names under which callers reach the Service over TCP, without ports.
 	Hosts []string
 
@@ -63,6 +69,7 @@ type Service struct {
 	cfg    Config
 	mux    *http.ServeMux
 	busy   chan struct{}
+	bodies *membudget.Account
 	leases leases
 
 	origins *http.CrossOriginProtection
@@ -97,13 +104,26 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{cfg: cfg, mux: http.NewServeMux(), busy: make(chan struct{}, cfg.MaxRequests),
-		origins: http.NewCrossOriginProtection()}
-	s.leases.init(cfg.MaxLeases, cfg.MaxBytes, cfg.Log)
+	if cfg.Memory == nil {
+		var err error
+		if cfg.Memory, err = membudget.New(membudget.Config{Shares: shares()}); err != nil {
+			return nil, err
+		}
+	}
+	s := &Service{
+		cfg: cfg, bodies: cfg.Memory.Account(membudget.Bodies), mux: http.NewServeMux(),
+		busy: make(chan struct{}, cfg.MaxRequests), origins: http.NewCrossOriginProtection(),
+	}
+	s.leases.init(cfg.MaxLeases, cfg.MaxBytes, cfg.Memory.Account(membudget.Leases), cfg.Log)
 	for pattern, h := range s.routes() {
 		s.mux.HandleFunc(pattern, h)
 	}
 	return s, nil
+}
+
+// shares are the parts of the memory of a sidecar.
+func shares() map[string]float64 {
+	return map[string]float64{membudget.Bodies: 0.5, membudget.Leases: 0.5}
 }
 
 // routes are all of the API, as openapi.json has it.
@@ -177,8 +197,10 @@ func (s *Service) bounded(h func(*http.Request) (any, error)) http.HandlerFunc {
 			fail(w, unavailable("busy", "too many requests at once", 0))
 			return
 		}
+		hold := s.bodies.Hold()
+		defer hold.Release()
 		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
-		v, err := h(r)
+		v, err := h(within(r, &hold))
 		if err != nil {
 			fail(w, err)
 			return
@@ -195,7 +217,10 @@ func reply(w http.ResponseWriter, status int, v any) {
 
 func fail(w http.ResponseWriter, err error) {
 	var f *failure
-	if !errors.As(err, &f) {
+	var shed *membudget.Error
+	if errors.As(err, &shed) {
+		f = &failure{status: shed.StatusCode(), code: "no_memory", message: shed.Message(), retryAfter: shed.RetryAfter()}
+	} else if !errors.As(err, &f) {
 		f = &failure{status: http.StatusInternalServerError, code: "internal", message: err.Error()}
 	}
 	if f.retryAfter > 0 {
@@ -209,16 +234,36 @@ func fail(w http.ResponseWriter, err error) {
 	reply(w, f.status, map[string]detail{"error": {f.code, f.message, f.retryAfter.Milliseconds()}})
 }
 
-// read decodes the one JSON object that r's body has to be.
+// holdKey is the key of a request's bytes in its context.
+type holdKey struct{}
+
+func within(r *http.Request, hold *membudget.Hold) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), holdKey{}, hold))
+}
+
+// read decodes the one JSON object that r's body has to be. The values that it makes take at most about three times
+// the bytes of the body, which are reserved.
 func read(r *http.Request, v any) error {
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	err := dec.Decode(v)
+	hold, ok := r.Context().Value(holdKey{}).(*membudget.Hold)
+	if !ok {
+		hold = new(membudget.Hold)
+	}
+	data, err := membudget.ReadAll(hold, r.Body, r.ContentLength, math.MaxInt64-1)
+	if errors.Is(err, membudget.ErrShed) {
+		return err
+	}
 	if err == nil {
-		if _, err = dec.Token(); err == io.EOF {
-			return nil
-		} else if err == nil {
-			err = errors.New("more than one JSON value")
+		if err := hold.Add(3 * int64(len(data))); err != nil {
+			return err
+		}
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.DisallowUnknownFields()
+		if err = dec.Decode(v); err == nil {
+			if _, err = dec.Token(); err == io.EOF {
+				return nil
+			} else if err == nil {
+				err = errors.New("more than one JSON value")
+			}
 		}
 	}
 	var tooLarge *http.MaxBytesError
@@ -231,9 +276,9 @@ func read(r *http.Request, v any) error {
 
 type pickRequest struct {
 	// Path, Headers and Body are the request that is to be sent to an engine.
-	Path    string            `json:"path"`
-	Headers map[string]string `json:"headers"`
-	Body    json.RawMessage   `json:"body"`
+	Path    string          `json:"path"`
+	Headers headers         `json:"headers"`
+	Body    json.RawMessage `json:"body"`
 	// Prompt replaces them.
 	Prompt *struct {
 		Model   string   `json:"model"`
@@ -242,10 +287,10 @@ type pickRequest struct {
 		Session string   `json:"session"`
 		Text    string   `json:"text"`
 		Tokens  []uint32 `json:"tokens"`
-		Must    []string `json:"must"`
+		Must    names    `json:"must"`
 	} `json:"prompt"`
-	Exclude    []string `json:"exclude"`
-	DeadlineMS int64    `json:"deadline_ms"`
+	Exclude    names `json:"exclude"`
+	DeadlineMS int64 `json:"deadline_ms"`
 }
 
 // maxExclude bounds pickRequest.Exclude: the greatest fleet that we know of.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/loadview"
+	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/strategy/leastwork"
 	"github.com/warmroute/router/vllmtest"
 )
@@ -318,6 +319,57 @@ func TestRefused(t *testing.T) {
 			h.refused(t, "/pick", object{}, 503, "busy")
 		}
 	}
+}
+
+// TestMemory: what does not fit an account is refused by its name, and all is given back.
+func TestMemory(t *testing.T) {
+	budget, err := membudget.New(membudget.Config{Limit: 1 << 20, Shares: map[string]float64{
+		membudget.Bodies: 0.5, membudget.Leases: 0.25,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, 1, fast(), Config{Memory: budget})
+	text := object{"prompt": object{"text": strings.Repeat("x", 80<<10)}}
+	var a pickReply
+	h.must(t, "/pick", text, &a)
+	if used := budget.Account(membudget.Leases).Used(); used < 160<<10 {
+		t.Errorf("%d bytes are reserved", used)
+	}
+	h.refused(t, "/pick", text, 503, "no_memory")
+	h.refused(t, "/pick", object{"prompt": object{"text": strings.Repeat("x", 300<<10)}}, 413, "no_memory")
+	h.must(t, "/done", object{"lease": a.Lease}, new(doneReply))
+	h.must(t, "/pick", text, &a)
+	h.service.Close()
+	if s := budget.Stats(); s.Used != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestFewValues: lists and objects of small values, which take many times their bytes, are bounded in number.
+func TestFewValues(t *testing.T) {
+	h := newHost(t, 1, fast(), Config{})
+	many := make(map[string]string)
+	for i := range maxValues + 10 {
+		many[fmt.Sprint(i)] = ""
+	}
+	list := make([]string, maxValues+10)
+	nested := strings.Repeat(`[1],`, 3000) + "[1]"
+	for name, body := range map[string]any{
+		"headers": object{"headers": many}, "exclude": object{"exclude": list},
+		"must":   object{"prompt": object{"must": list}},
+		"nested": `{"exclude":[` + nested + `]}`,
+	} {
+		t.Log(name)
+		h.refused(t, "/pick", body, 400, "bad_request")
+	}
+	h.refused(t, "/done", object{"lease": "x", "made": list}, 400, "bad_request")
+	for i := range 20 {
+		delete(many, fmt.Sprint(i))
+	}
+	var a pickReply
+	h.must(t, "/pick", object{"headers": many}, &a)
+	h.must(t, "/done", object{"lease": a.Lease}, new(doneReply))
 }
 
 func TestNew(t *testing.T) {

@@ -83,7 +83,7 @@ var rules = []rule{
 	{"internal/sharing", []string{"internal/idmemo", "internal/peering"}},
 	{"membudget", []string{"internal/configerr"}},
 	{"httpproxy", []string{"membudget", "prompt", "internal/configerr"}},
-	{"disagg", []string{"prompt", "internal/configerr", "internal/jsonscan", "internal/reqbody"}},
+	{"disagg", []string{"membudget", "prompt", "internal/configerr", "internal/jsonscan", "internal/reqbody"}},
 	{"debugui", []string{"adapters", "admission", "disagg", "kvindex", "loadview", "membudget", "observe", "prompt",
 		"share"}},
 	{"docs", nil}, // tests alone
