@@ -99,9 +99,9 @@ func (f *fleet) wire() error {
 	return nil
 }
 
-// part cuts the first k gateways off from the others and from the servers apart, or has their wires stand still, or
-// mends all.
-func (f *fleet) part(k int, cut, standing bool) {
+// part puts the wires between the first k gateways and the others, or the servers apart, into a state; those of all if k
+// is their number. Other wires are as they should be.
+func (f *fleet) part(k int, s state) {
 	inside := map[string]bool{} // the addresses of those that are cut off
 	for i := range k {
 		inside[f.bus.specs[i].Cluster] = true
@@ -112,7 +112,11 @@ func (f *fleet) part(k int, cut, standing bool) {
 			if f.bus.kind == embedded {
 				across = (i < k) != inside[l.to] || k == len(f.links)
 			}
-			l.set(cut && across, standing && across)
+			if across {
+				l.set(s)
+			} else {
+				l.set(state{})
+			}
 		}
 	}
 }
@@ -198,6 +202,24 @@ func (f *fleet) together(ctx context.Context, most time.Duration) (time.Duration
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// counted returns how many others a gateway counts the load of, in the mean of those that answer at once.
+func (f *fleet) counted(ctx context.Context) float64 {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	sum, n := 0, 0
+	for _, g := range f.gateways {
+		v, err := g.view(ctx)
+		if err != nil {
+			continue // it is gone, or stands still
+		}
+		n++
+		if v.load {
+			sum += v.counted
+		}
+	}
+	return float64(sum) / float64(max(n, 1))
 }
 
 // cpu returns the processor time of all gateways, and that of the servers apart.

@@ -50,13 +50,13 @@ func TestFleet(t *testing.T) {
 	if _, err := f.together(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	f.part(1, true, false)
+	f.part(1, state{cut: true})
 	until(t, "they do not count each other", func() bool {
 		v, err := f.gateways[0].view(ctx)
 		return err == nil && v.counted == 0
 	})
 	some(12)
-	f.part(0, false, false)
+	f.part(0, state{})
 	if _, err := f.together(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestLink(t *testing.T) {
 	if err := echo(c); err != nil {
 		t.Fatal(err)
 	}
-	l.set(false, true)
+	l.set(state{standing: true})
 	answered := make(chan error, 1)
 	go func() { answered <- echo(c) }()
 	select {
@@ -165,11 +165,19 @@ func TestLink(t *testing.T) {
 		t.Fatalf("it answers over a wire that stands still: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
-	l.set(false, false)
+	l.set(state{})
 	if err := <-answered; err != nil {
 		t.Fatal(err)
 	}
-	l.set(true, false)
+	l.set(state{delay: 30 * time.Millisecond})
+	start := time.Now()
+	if err := echo(c); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took < 60*time.Millisecond {
+		t.Errorf("there and back over a slow wire took %v", took)
+	}
+	l.set(state{cut: true})
 	if err := echo(c); err == nil {
 		t.Error("it answers over a wire that is cut")
 	}
@@ -178,7 +186,7 @@ func TestLink(t *testing.T) {
 	if err := echo(b); err == nil {
 		t.Error("a new connection passes a wire that is cut")
 	}
-	l.set(false, false)
+	l.set(state{})
 	d := dial()
 	defer d.Close()
 	if err := echo(d); err != nil {

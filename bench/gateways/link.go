@@ -2,10 +2,13 @@ package main
 
 import (
 	"net"
+	"slices"
 	"sync"
+	"time"
 )
 
-// link is a wire between a process and another: it carries connections to an address, and can be cut, or stand still.
+// link is a wire between a process and another: it carries connections to an address, and can be cut, stand still, or be
+// slow.
 type link struct {
 	addr string // of this end
 	to   string
@@ -16,6 +19,7 @@ type link struct {
 	moves    *sync.Cond
 	cut      bool
 	standing bool
+	delay    time.Duration
 	closed   bool
 	conns    map[net.Conn]struct{}
 }
@@ -72,8 +76,28 @@ func (l *link) drop(c net.Conn) {
 	_ = c.Close()
 }
 
+// piece is what is on its way.
+type piece struct {
+	data []byte
+	due  time.Time
+}
+
 // pump carries one direction, and closes both ends after it.
 func (l *link) pump(to, from net.Conn) {
+	way := make(chan piece, 1024)
+	l.wg.Go(func() {
+		broken := false
+		for p := range way {
+			time.Sleep(time.Until(p.due))
+			if !broken {
+				_, err := to.Write(p.data)
+				broken = err != nil
+			}
+		}
+		_ = to.Close()
+		_ = from.Close()
+	})
+	defer close(way)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -81,25 +105,29 @@ func (l *link) pump(to, from net.Conn) {
 		for l.standing && !l.cut && !l.closed {
 			l.moves.Wait()
 		}
+		due := time.Now().Add(l.delay)
 		l.mu.Unlock()
 		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
-				break
-			}
+			way <- piece{slices.Clone(buf[:n]), due}
 		}
 		if err != nil {
-			break
+			return
 		}
 	}
-	_ = to.Close()
-	_ = from.Close()
 }
 
-// set cuts the wire, or has it stand still: nothing arrives, and no connection ends.
-func (l *link) set(cut, standing bool) {
+// state is what is wrong with a wire: it is cut, it stands still (nothing arrives, and no connection ends), or all takes
+// longer.
+type state struct {
+	cut, standing bool
+	delay         time.Duration
+}
+
+func (l *link) set(s state) {
+	cut := s.cut
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut, l.standing = cut, standing
+	l.cut, l.standing, l.delay = cut, s.standing, s.delay
 	if cut {
 		l.hangUp()
 	}
