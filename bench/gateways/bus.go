@@ -34,6 +34,7 @@ type busSpec struct {
 	Addrs   []string // of the servers apart
 	Cluster string   // embedded: this process's
 	Peers   []string
+	TLS     string // embedded: the folder of the certificate that each shows to the others; "": none
 }
 
 // open connects.

@@ -139,8 +139,9 @@ func (o *options) breakFleet(ctx context.Context, kind string, n int) error {
 		if all.err != nil {
 			fmt.Fprintln(os.Stderr, "lost:", all.err)
 		}
-		fmt.Fprintf(o.out, "| %d | %s | %s | %d | %d | %d | %.3f | %.3f | %.0f | %.0f | %.1f | %.1f | %.3f |\n", n, kind, x.name,
-			all.requests, all.lost, all.again, during.cached, after.cached, float64(during.mean)/1e6, float64(after.mean)/1e6,
+		fmt.Fprintf(o.out, "| %d | %s | %s | %d | %d | %d | %.3f | %.3f | %.0f | %.0f | %.1f | %.1f | %.3f |\n", n, kind,
+			x.name, all.requests, all.lost, all.again, during.cached, after.cached,
+			float64(during.mean)/1e6, float64(after.mean)/1e6,
 			counted, took.Seconds(), same)
 	}
 	return nil

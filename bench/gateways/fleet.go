@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -74,33 +75,50 @@ func (o *options) newFleet(ctx context.Context, kind string, n int, wires bool) 
 	return f, err
 }
 
-// wire puts links between each gateway and the bus.
+// wire puts links between each gateway and the bus. NATS servers pass on each other's addresses, and connect past the
+// links: so those within the gateways listen on addresses that their certificate is not for.
 func (f *fleet) wire() error {
 	for i := range f.bus.specs {
 		s := &f.bus.specs[i]
-		ends := &s.Addrs
+		if s.Kind != embedded {
+			continue
+		}
+		_, port, err := net.SplitHostPort(s.Cluster)
+		if err != nil {
+			return err
+		}
+		s.Cluster, s.TLS = net.JoinHostPort(fmt.Sprintf("127.0.1.%d", i+1), port), f.dir
+	}
+	if err := writeCertificate(f.dir); err != nil {
+		return err
+	}
+	for i := range f.bus.specs {
+		s := &f.bus.specs[i]
+		to, ends := s.Addrs, &s.Addrs
 		if s.Kind == embedded {
-			ends = &s.Peers
-			s.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(a string) bool { return a == s.Cluster })
-		} else {
-			s.Addrs = slices.Clone(s.Addrs)
+			to, ends = nil, &s.Peers
+			for k := range f.bus.specs {
+				if k != i {
+					to = append(to, f.bus.specs[k].Cluster)
+				}
+			}
 		}
 		var all []*link
-		for k, to := range *ends {
-			l, err := newLink(to)
+		var addrs []string
+		for _, a := range to {
+			l, err := newLink(a)
 			if err != nil {
 				return err
 			}
-			all = append(all, l)
-			(*ends)[k] = l.addr
+			all, addrs = append(all, l), append(addrs, l.addr)
 		}
-		f.links = append(f.links, all)
+		f.links, *ends = append(f.links, all), addrs
 	}
 	return nil
 }
 
-// part puts the wires between the first k gateways and the others, or the servers apart, into a state; those of all if k
-// is their number. Other wires are as they should be.
+// part puts the wires between the first k gateways and the others, or the servers apart, into a state; those of all if
+// k is their number. Other wires are as they should be.
 func (f *fleet) part(k int, s state) {
 	inside := map[string]bool{} // the addresses of those that are cut off
 	for i := range k {
@@ -206,11 +224,11 @@ func (f *fleet) together(ctx context.Context, most time.Duration) (time.Duration
 
 // counted returns how many others a gateway counts the load of, in the mean of those that answer at once.
 func (f *fleet) counted(ctx context.Context) float64 {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
 	sum, n := 0, 0
 	for _, g := range f.gateways {
-		v, err := g.view(ctx)
+		soon, cancel := context.WithTimeout(ctx, time.Second)
+		v, err := g.view(soon)
+		cancel()
 		if err != nil {
 			continue // it is gone, or stands still
 		}

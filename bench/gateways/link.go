@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// link is a wire between a process and another: it carries connections to an address, and can be cut, stand still, or be
-// slow.
+// link is a wire between a process and another: it carries connections to an address, and can be cut, stand still, or
+// be slow.
 type link struct {
 	addr string // of this end
 	to   string
@@ -116,8 +116,8 @@ func (l *link) pump(to, from net.Conn) {
 	}
 }
 
-// state is what is wrong with a wire: it is cut, it stands still (nothing arrives, and no connection ends), or all takes
-// longer.
+// state is what is wrong with a wire: it is cut, it stands still (nothing arrives, and no connection ends), or all
+// takes longer.
 type state struct {
 	cut, standing bool
 	delay         time.Duration

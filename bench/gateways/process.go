@@ -47,6 +47,10 @@ func config(i int, engines []string, s *busSpec) string {
 		switch s.Kind {
 		case embedded:
 			fmt.Fprintf(&b, "bus = [%s]\npeers = [%s]\n", quoted([]string{s.Cluster}, "embedded://"), quoted(s.Peers, ""))
+			if s.TLS != "" {
+				cert := filepath.Join(s.TLS, certFile)
+				fmt.Fprintf(&b, "ca_file = %q\ncert_file = %q\nkey_file = %q\n", cert, cert, filepath.Join(s.TLS, keyFile))
+			}
 		case redisBus:
 			fmt.Fprintf(&b, "bus = [%s]\n", quoted(s.Addrs, "redis://"))
 		default:

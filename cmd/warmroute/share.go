@@ -85,7 +85,9 @@ func (sh *sharing) connect(f *file.Share, user, password string, log *slog.Logge
 		_, address, _ := strings.Cut(f.Bus[0], "://")
 		c := nats.ServerConfig{Cluster: address, Peers: f.Peers, User: user, Password: password, Log: log}
 		if f.CertFile != "" {
-			c.TLS = secure
+			if c.TLS, err = tlsfiles.Peer(f.CAFile, f.CertFile, f.KeyFile); err != nil {
+				return nil, err
+			}
 		}
 		sh.server, err = nats.NewServer(c)
 		if err != nil {

@@ -36,6 +36,19 @@ func Client(ca, cert, key string) (*tls.Config, error) {
 	return c, nil
 }
 
+// Peer returns the settings of one that connects to others like it and that those connect to: Client's, and it shows
+// its certificate as a server, too.
+func Peer(ca, cert, key string) (*tls.Config, error) {
+	c, err := Client(ca, cert, key)
+	if err != nil {
+		return nil, err
+	}
+	if own := c.GetClientCertificate; own != nil {
+		c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own(nil) }
+	}
+	return c, nil
+}
+
 // Server returns the settings of a server with the files of its certificate and key.
 func Server(cert, key string) (*tls.Config, error) {
 	p, err := newPair(cert, key)

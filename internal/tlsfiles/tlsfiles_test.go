@@ -208,3 +208,32 @@ func TestErrors(t *testing.T) {
 		t.Error("a server without a certificate")
 	}
 }
+
+// TestPeers: of two peers each shows its certificate, whichever dials.
+func TestPeers(t *testing.T) {
+	a := newAuthority(t)
+	ca := a.file(t.TempDir(), "ca.pem", "CERTIFICATE", a.cert.Raw)
+	var all [2]*tls.Config
+	for i, name := range []string{"first", "second"} {
+		cert, key := a.write(t.TempDir(), name)
+		c, err := Peer(ca, cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, c.RootCAs
+		all[i] = c
+	}
+	if s, c, err := names(t, all[0], all[1]); err != nil || s != "second" || c != "first" {
+		t.Error(s, c, err)
+	}
+	if s, c, err := names(t, all[1], all[0]); err != nil || s != "first" || c != "second" {
+		t.Error(s, c, err)
+	}
+	c, err := Peer(ca, "", "")
+	if err != nil || c.GetCertificate != nil {
+		t.Errorf("one without a certificate shows one: %v", err)
+	}
+	if _, err := Peer(ca, "nowhere", "nowhere"); err == nil {
+		t.Error("files that are not there are taken")
+	}
+}
