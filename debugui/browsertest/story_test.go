@@ -111,6 +111,10 @@ func TestStory(t *testing.T) {
 			r.children[4].textContent = "128 in flight, 4096 queued";
 			r.children[6].querySelector(".badge").textContent = "failed 503";
 		}
+		const wait = document.createElement("span");
+		wait.className = "sub";
+		wait.textContent = "first token after 123.4 s";
+		document.querySelector("#decisions tbody tr").children[6].replaceChildren(wait);
 	})()`, nil)
 	for _, width := range []int{1280, 390} {
 		p.look(width, 900, "light")
