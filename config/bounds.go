@@ -1,6 +1,7 @@
 package config
 
 import (
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/kvindex"
 )
@@ -19,9 +20,10 @@ func (b *bounds) join(k *file.KVEvents) {
 	b.remote = max(b.remote, k.RemoteCredit)
 }
 
-func (b *bounds) config() kvindex.Config {
+func (b *bounds) config(slots *adapters.Slots) kvindex.Config {
 	return kvindex.Config{
 		MaxBlocks: b.blocks, Recompute: b.recompute,
 		HostCredit: b.host, StorageCredit: b.storage, RemoteCredit: b.remote,
+		Trace: kvindex.Trace{Adapter: slots.Seen},
 	}
 }

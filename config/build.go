@@ -110,7 +110,7 @@ func (b *builder) makeIndex() error {
 		b.index = b.old.index
 		return nil
 	}
-	x, err := kvindex.New(b.bounds.config())
+	x, err := kvindex.New(b.bounds.config(b.gateway.adapters))
 	if err != nil {
 		return fmt.Errorf("config: %w", err)
 	}

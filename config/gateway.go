@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/config/file"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
@@ -18,13 +19,14 @@ import (
 // Gateway is the running form of a file: a router for each route over one fleet. It is
 // safe for concurrent use and starts no goroutine before Run. Make one with [Build].
 type Gateway struct {
-	options Options
-	view    *loadview.View
-	holders *router.Holders // of all routes: targets have the same IDs in each
-	poller  *lmcache.Poller
-	now     atomic.Pointer[state]
-	change  change // of the targets
-	tls     *tls.Config
+	options  Options
+	view     *loadview.View
+	holders  *router.Holders // of all routes: targets have the same IDs in each
+	poller   *lmcache.Poller
+	adapters *adapters.Slots // of all targets
+	now      atomic.Pointer[state]
+	change   change // of the targets
+	tls      *tls.Config
 
 	reloading sync.Mutex           // one Reload at a time; guards the fields below
 	leaving   map[string]departure // members that no route offers any more
@@ -56,7 +58,12 @@ func Build(f *file.File, o Options) (*Gateway, error) {
 		return nil, fmt.Errorf("config: tls: %w", err)
 	}
 	view := g.viewConfig(f)
-	view.Trace, view.Share = g.hooks(o.View), o.Peers
+	slots := f.Adapters
+	slots.Share = o.Peers
+	if g.adapters, err = adapters.New(slots); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	view.Trace, view.Share, view.Adapters = g.hooks(o.View), o.Peers, g.adapters
 	if g.view, err = loadview.New(view); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}

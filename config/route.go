@@ -81,7 +81,7 @@ func (b *builder) route(fr *file.Route) error {
 		r.fleet = &fleet{view: b.gateway.view, change: &b.gateway.change}
 		r.fleet.offers.Store(&r.offers)
 	}
-	if err := r.setStrategy(b.gateway.options, fr, was); err != nil {
+	if err := r.setStrategy(b.gateway, fr, was); err != nil {
 		return err
 	}
 	r.queue = b.queue
@@ -92,7 +92,7 @@ func (b *builder) route(fr *file.Route) error {
 }
 
 // setStrategy makes the strategy of r, or takes that of was.
-func (r *route) setStrategy(o Options, fr *file.Route, was *route) error {
+func (r *route) setStrategy(g *Gateway, fr *file.Route, was *route) error {
 	s, cfg := fr.Made()
 	if s.New == nil {
 		return errors.New("the file was not made by Parse")
@@ -103,7 +103,7 @@ func (r *route) setStrategy(o Options, fr *file.Route, was *route) error {
 		return nil
 	}
 	if cfg != nil && s.Share != nil {
-		if err := s.Share(cfg, r.shared(o, was)); err != nil {
+		if err := s.Share(cfg, r.shared(g, was)); err != nil {
 			return err
 		}
 	}
@@ -114,13 +114,14 @@ func (r *route) setStrategy(o Options, fr *file.Route, was *route) error {
 
 // shared returns the state that r lends to its strategy. It takes the memory of was if the
 // bounds are the same.
-func (r *route) shared(o Options, was *route) *file.Shared {
+func (r *route) shared(g *Gateway, was *route) *file.Shared {
 	var before memory
 	if was != nil {
 		before = was.memory
 	}
 	return &file.Shared{
-		Index: r.index, LMCache: r.poller, Rand: o.Rand, Peers: o.Peers,
+		Index: r.index, LMCache: r.poller, Rand: g.options.Rand, Peers: g.options.Peers,
+		Adapters: g.adapters,
 		Trie: func(maxNodes, maxBytes int) (t *trie.Trie, err error) {
 			bounds := trie.Config{MaxNodes: maxNodes, MaxBytes: maxBytes}
 			if t = before.trie; t == nil || before.bounds != bounds {

@@ -48,3 +48,18 @@ func (x *Index) adapterOf(adapter, model string) string {
 	}
 	return adapter
 }
+
+// adapters calls f for each run of Stored events with one named adapter.
+func (b *Batch) adapters(id string, f func(id, adapter string)) {
+	last := ""
+	for i := range b.Events {
+		e := &b.Events[i]
+		if e.Kind != Stored {
+			continue
+		}
+		if e.Adapter != last && e.Adapter != "" && !strings.HasPrefix(e.Adapter, "id:") {
+			f(id, e.Adapter)
+		}
+		last = e.Adapter
+	}
+}

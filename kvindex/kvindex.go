@@ -70,6 +70,9 @@ type Trace struct {
 	// BlockSize reports that the target's blocks have another size now, in tokens. All
 	// that was known of the target is void then.
 	BlockSize func(id string, was, is int)
+	// Adapter reports a LoRA adapter with which the target has just computed blocks: it is loaded there. It is called
+	// once for each run of a message's events with one adapter. An engine that gives a number alone is not reported.
+	Adapter func(id, adapter string)
 	// Foreign reports, once, that the events of a target are of unknown types. The target is
 	// not trusted until one is understood.
 	Foreign func(id string)
@@ -225,6 +228,9 @@ func (x *Index) Apply(id string, seq uint64, b Batch) error {
 	}
 	if f := x.cfg.Trace.Foreign; f != nil && foreign {
 		f(id)
+	}
+	if f := x.cfg.Trace.Adapter; f != nil {
+		b.adapters(id, f)
 	}
 	if f := x.cfg.Trace.BlockSize; f != nil && was != 0 && is != 0 && is != was {
 		f(id, was.size(), is.size())

@@ -23,7 +23,7 @@ var errNoPick = errors.New("loadview: Choose: pick is nil")
 // and falls by as much at FirstToken or Done.
 func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.Decision, error)) (router.Decision,
 	router.Flight, error) {
-	return v.chooseFor(nil, nil, pick)
+	return v.chooseFor(nil, nil, nil, pick)
 }
 
 // ChoosePrompt is Choose for a request with the prompt p. A member that is Full for
@@ -33,7 +33,7 @@ func (v *View) Choose(ctx context.Context, pick func([]router.Target) (router.De
 func (v *View) ChoosePrompt(ctx context.Context, p router.Prompt,
 	pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
 	to := partyOf(&p)
-	return v.chooseFor(&to, nil, pick)
+	return v.chooseFor(&p, &to, nil, pick)
 }
 
 // ChoosePart is ChoosePrompt among a part of the members: those that part returns of
@@ -44,16 +44,17 @@ func (v *View) ChoosePrompt(ctx context.Context, p router.Prompt,
 func (v *View) ChoosePart(ctx context.Context, p router.Prompt, part func(all []router.Target) []router.Target,
 	pick func([]router.Target) (router.Decision, error)) (router.Decision, router.Flight, error) {
 	to := partyOf(&p)
-	return v.chooseFor(&to, part, pick)
+	return v.chooseFor(&p, &to, part, pick)
 }
 
 func (v *View) chooseFor(
-	to *party, part func([]router.Target) []router.Target, pick func([]router.Target) (router.Decision, error),
+	p *router.Prompt, to *party, part func([]router.Target) []router.Target,
+	pick func([]router.Target) (router.Decision, error),
 ) (router.Decision, router.Flight, error) {
 	if pick == nil {
 		return router.Decision{}, nil, errNoPick
 	}
-	d, f, err := v.choose(to, part, pick)
+	d, f, err := v.choose(p, to, part, pick)
 	v.notify()
 	if err != nil {
 		return router.Decision{}, nil, err
@@ -62,7 +63,8 @@ func (v *View) chooseFor(
 }
 
 func (v *View) choose(
-	to *party, part func([]router.Target) []router.Target, pick func([]router.Target) (router.Decision, error),
+	p *router.Prompt, to *party, part func([]router.Target) []router.Target,
+	pick func([]router.Target) (router.Decision, error),
 ) (router.Decision, *flight, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock() // deferred: pick is not ours, and may panic
@@ -82,6 +84,9 @@ func (v *View) choose(
 		panicking = v.offerPart(offered)
 	}
 	v.offerTo(to, offered)
+	if p != nil && v.lacking > 0 {
+		v.passOver(p, offered)
+	}
 	d, err := pick(offered)
 	if err != nil {
 		if e, ok := err.(*router.NoTargetError); ok && e != nil && e.RetryAfter == 0 {
@@ -100,6 +105,7 @@ func (v *View) choose(
 		text: d.Prompt.Text, tokens: d.Prompt.Tokens, prefill: prefill(d), context: lengthOf(d),
 		spared: panicking && m.standing&out != 0}
 	f.limit = m.limitOf(partyOf(&d.Prompt))
+	f.wanted = wantedBy(&d.Prompt)
 	limited := f.limit.until != 0
 	if limited {
 		now := v.now()
@@ -155,9 +161,10 @@ type flight struct {
 	text      string   // the prompt's
 	tokens    []uint32 // the prompt's
 	limit     *limit   // its party's at member
-	tried     bool     // sent although the limit held its party back
-	spared    bool     // sent in a panic, to a member that was out
-	began     bool     // a first token was seen
+	wanted    wanted
+	tried     bool // sent although the limit held its party back
+	spared    bool // sent in a panic, to a member that was out
+	began     bool // a first token was seen
 	done      bool
 }
 
@@ -240,10 +247,11 @@ func (f *flight) Done(o router.Outcome) {
 	f.prefill = 0
 	m.peers.context -= f.context
 	p.putLoad(m)
-	if lacks && key != 0 {
-		p.lacked(f, key)
+	if lacks {
+		p.lacked(f, key, o.Status)
 	}
 	if w == success {
+		f.limit.good = true
 		m.recent.add(w)
 	}
 	// The usual end of a request on a member in good health needs no clock.

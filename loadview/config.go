@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/loadview/enginepage"
@@ -97,6 +98,9 @@ type Config struct {
 	// have in flight on a member count at once, in Load.Queued and Load.Prefill. nil:
 	// nothing is shared.
 	Share router.Peers
+	// Adapters models which LoRA adapters the members have loaded. Run gives it their pages, the strategies that share
+	// it the rest. nil: there is none.
+	Adapters *adapters.Slots
 	// Trace is called about changes.
 	Trace Trace
 }

@@ -30,6 +30,7 @@ func partyOf(p *router.Prompt) party {
 type limit struct {
 	party  party
 	live   int64         // requests in flight
+	good   bool          // one was served
 	most   int64         // the requests in flight beyond which it refuses
 	within int64         // successes since most was set or grew
 	until  time.Duration // when most ceases to count; 0: it does not count

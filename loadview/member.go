@@ -101,6 +101,7 @@ type member struct {
 	probe   *flight // the one that a half-open breaker let through
 
 	standing standing
+	lacks    lacks
 	excuses  int           // failures in a row for which requests are to blame
 	excused  time.Duration // when the last of them was
 

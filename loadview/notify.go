@@ -82,6 +82,7 @@ func (p *pool) tellForget(id string) {
 }
 
 func (p *pool) forgetAll(id string) {
+	p.cfg.Load().Adapters.Forget(id)
 	if f := p.cfg.Load().Trace.Forget; f != nil {
 		f(id)
 	}

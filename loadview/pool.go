@@ -13,6 +13,8 @@ import (
 
 // pool is the part that Views over the same members share.
 type pool struct {
+	lacking int // remembered lacks of all members; under the lock
+
 	cfg      atomic.Pointer[Config] // with its defaults; SetConfig replaces it
 	dialects *enginepage.Table
 	clock    *clock

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/loadview/enginepage"
 )
@@ -124,6 +125,13 @@ func (c *client) scrape(ctx context.Context, sources []*source) {
 		page page
 		err  error
 	}
+	slots, slotted := c.cfg.Adapters, (*enginepage.Adapters)(nil)
+	if slots != nil && err == nil {
+		slotted = text.Adapters()
+	}
+	if slotted == nil {
+		slots = nil
+	}
 	ranks := map[string]result{} // each is read once, however many members it has
 	for _, s := range sources {
 		r := result{err: err}
@@ -137,6 +145,11 @@ func (c *client) scrape(ctx context.Context, sources []*source) {
 		restarted, changed := p.report(s, r.page, r.err)
 		if restarted {
 			p.forgetAll(s.member.id)
+		}
+		if slots != nil && len(sources) == 1 { // the lines are of one engine, and do not say of which
+			slots.Page(s.member.id, adapters.Page{
+				Slots: slotted.Slots, Running: slotted.Running, Loaded: slotted.Loaded, Exact: slotted.Exact,
+			})
 		}
 		if f := p.cfg.Load().Trace.ScrapeChanged; f != nil && changed {
 			f(s.member.id, r.err)

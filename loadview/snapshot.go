@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 )
 
 // Status is one member in a Snapshot.
@@ -27,6 +28,11 @@ type Status struct {
 	// otherwise it is the mean of the others.
 	QueuedKnown bool
 	QueuedAge   time.Duration
+	// Adapters is the model of the member's slots for LoRA adapters; nil: nothing is known of them.
+	Adapters *adapters.State
+	// Lacking are the names of models and adapters of which the member replied that it does not have them, within
+	// the last minute.
+	Lacking []string
 	// ScrapeError is the error of the last scrape of the member's metrics page; nil:
 	// there was none.
 	ScrapeError error
@@ -62,6 +68,13 @@ func (v *View) Snapshot() []Status {
 			s.ScrapeError = *e
 		}
 		all[i] = s
+	}
+	slots := v.cfg.Load().Adapters
+	for i := range all {
+		if st, ok := slots.State(all[i].Target.ID); ok {
+			all[i].Adapters = &st
+		}
+		all[i].Lacking = r.members[i].lacks.names(now)
 	}
 	panicking := c.panics(v.cfg.Load().PanicThreshold)
 	mean := toInt(meanQueued(sum, known))

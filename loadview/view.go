@@ -74,14 +74,14 @@ func (v *View) Share() *View { return v.pool.view() }
 
 // SetConfig replaces the View's Config, for all Views over its pool, from now on. It
 // takes over the health (CoolAfter to BreakerOpen), Scrape, Probe, Egress and TLS; Run
-// begins again with them. Now, Rand, Share, Trace and Scrape.Dialects stay as New got them. A
+// begins again with them. Now, Rand, Share, Adapters, Trace and Scrape.Dialects stay as New got them. A
 // cool-down under way keeps its end. A member with a URL that the new Egress denies
 // stays: its scrapes and probes fail. A Config that is not allowed is an error, as in
 // New, and nothing is changed.
 func (v *View) SetConfig(cfg Config) error {
 	old := v.cfg.Load()
 	cfg.Now, cfg.Rand, cfg.Trace = old.Now, old.Rand, old.Trace
-	cfg.Scrape.Dialects, cfg.Share = old.Scrape.Dialects, old.Share
+	cfg.Scrape.Dialects, cfg.Share, cfg.Adapters = old.Scrape.Dialects, old.Share, old.Adapters
 	cfg = cfg.WithDefaults()
 	if err := cfg.check(); err != nil {
 		return err

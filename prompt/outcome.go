@@ -46,7 +46,8 @@ func RetryAfter(h http.Header) time.Duration {
 //     is empty. A choice with an empty text and a reason for its end is an answer, and so are tool calls alone.
 //
 // A status of 401, 403 or 404 is Lacking, unless r is nil or Opaque: another target may have the key, the model or
-// the adapter. So is a redirect, to a login for instance, but not a 304.
+// the adapter. So is a redirect, to a login for instance, but not a 304. A 400 with an error that says that the model
+// or the adapter is not there, as SGLang answers, counts as a 404, which is the Status then.
 func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
 	o := router.Outcome{Status: status, RetryAfter: RetryAfter(h)}
 	if r == nil {
@@ -62,6 +63,9 @@ func (r *Reply) Outcome(status int, h http.Header) router.Outcome {
 		if status != http.StatusNoContent && status != http.StatusResetContent {
 			r.judge(&o, h)
 		}
+	}
+	if o.Status == 400 && r.unknownModel() {
+		o.Status = 404
 	}
 	o.Lacking = !r.Opaque && (o.Status == 401 || o.Status == 403 || o.Status == 404 || redirects(o.Status))
 	return o

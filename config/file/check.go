@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/loadview"
@@ -123,6 +124,9 @@ func (c *checker) globals() {
 	c.share()
 	c.memory()
 	health := child("", "health")
+	if _, err := adapters.New(c.file.Adapters); err != nil {
+		c.settings(child("", "adapters"), reflect.TypeOf(c.file.Adapters), err)
+	}
 	if _, err := loadview.New(c.file.Health); err != nil {
 		c.settings(health, reflect.TypeOf(c.file.Health), err)
 	}

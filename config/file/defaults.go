@@ -60,6 +60,8 @@ func (f *File) setDefaults(strategies map[string]Strategy) {
 	f.MaxMemory = cmp.Or(f.MaxMemory, membudget.DefaultLimit)
 	f.Health = f.Health.WithDefaults()
 	keysOnly(&f.Health)
+	f.Adapters = f.Adapters.WithDefaults()
+	keysOnly(&f.Adapters)
 	for i := range f.Routes {
 		r := &f.Routes[i]
 		r.Failover = r.Failover.WithDefaults()

@@ -105,7 +105,7 @@ func TestEverySetting(t *testing.T) {
 		"precise_cache_aware.fallback": `"text"`, "lmcache_aware.max_nodes": "0", "lmcache_aware.max_bytes": "0",
 	}
 	left := map[string]bool{"Trie": true, "Sessions": true, "Index": true, "Source": true, "Rand": true, "Now": true,
-		"Trace": true, "Share": true,
+		"Trace": true, "Share": true, "Adapters": true,
 		"Scorers": true, "Filters": true, "Selector": true, "Mismatch": true, "FallbackStrategy": true}
 	for name, m := range Strategies() {
 		typ := reflect.TypeOf(m.Config()).Elem()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/admission"
 	"github.com/warmroute/router/egress"
 	"github.com/warmroute/router/internal/tlsfiles"
@@ -26,7 +27,10 @@ type File struct {
 	HealthProbe   HealthProbe   `toml:"health_probe"`
 	// Health configures the effect of failed requests. Its keys are the plain fields of
 	// loadview's own Config in snake case (cool_after, cool_base, breaker ...).
-	Health    loadview.Config `toml:"health"`
+	Health loadview.Config `toml:"health"`
+	// Adapters configures the model of the engines' slots for LoRA adapters, from the start of the gateway on. Its keys
+	// are the plain fields of adapters' own Config in snake case.
+	Adapters  adapters.Config `toml:"adapters"`
 	Requests  Requests        `toml:"requests"`
 	Queue     Queue           `toml:"queue"`
 	Share     Share           `toml:"share"`

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/kvindex"
 	"github.com/warmroute/router/lmcache"
 	"github.com/warmroute/router/strategy/cacheaware"
@@ -56,6 +57,8 @@ type Shared struct {
 	Rand func() uint64
 	// Peers are the other gateways of the fleet; nil: nothing is shared with any.
 	Peers router.Peers
+	// Adapters models the slots of the targets of all routes; nil: the strategy's own default.
+	Adapters *adapters.Slots
 	// Trie returns the prompts that the route's targets were sent, within the bounds of
 	// trie.Config.
 	Trie func(maxNodes, maxBytes int) (*trie.Trie, error)
@@ -79,7 +82,7 @@ func Strategies() map[string]Strategy {
 			return s.setRand(&c.Rand)
 		}),
 		leastwork.Name: readsIndex(entry(leastwork.New, func(c *leastwork.Config, s *Shared) error {
-			c.Index, c.Share = s.Index, s.Peers
+			c.Index, c.Share, c.Adapters = s.Index, s.Peers, s.Adapters
 			s.setRand(&c.Rand)
 			return s.setTrie(&c.Trie, &c.MaxNodes, &c.MaxBytes)
 		})),
@@ -96,7 +99,7 @@ func Strategies() map[string]Strategy {
 		})),
 		pipeline.Name: entry(pipeline.New, func(c *pipeline.Config, s *Shared) (err error) {
 			s.setRand(&c.Rand)
-			c.Share = s.Peers
+			c.Share, c.Adapters = s.Peers, s.Adapters
 			if c.Sessions, err = s.Sessions(c.MaxSessions); err != nil {
 				return err
 			}

@@ -28,6 +28,11 @@ type Dialect struct {
 	// Awake is a gauge that is 0 while the engine sleeps. The zero Series: the
 	// engine does not sleep, or does not report it.
 	Awake Series
+	// AdapterRequests is a gauge of which the labels list LoRA adapters that have requests, and the slots: the sample
+	// with the greatest value is the newest. AdapterLoaded has a sample for each adapter in a slot. Their labels are
+	// those of vLLM: max_lora and running_lora_adapters; adapter_name, and level, which is gpu. The zero Series: the
+	// engine has no such page.
+	AdapterRequests, AdapterLoaded Series
 	// Rank is the label of the data-parallel ranks on one page; "": the engine has
 	// none.
 	Rank string
@@ -83,6 +88,9 @@ func vllm(name, prefix string) Dialect {
 		Total:   Series{Name: prefix + "prompt_tokens_total"},
 		Awake:   Series{prefix + "engine_sleep_state", map[string]string{"sleep_state": "awake"}},
 		Rank:    "engine",
+
+		AdapterRequests: Series{Name: prefix + "lora_requests_info"},
+		AdapterLoaded:   Series{Name: prefix + "lora_adapter_loaded"},
 	}
 }
 
@@ -157,7 +165,8 @@ func llamaCpp() Dialect {
 // all returns every series of d that has a name.
 func (d *Dialect) all() []Series {
 	var named []Series
-	for _, part := range [][]Series{{d.Running}, d.Waiting, d.KVUsage, {d.Total}, {d.Awake}} {
+	single := []Series{d.Total, d.Awake, d.AdapterRequests, d.AdapterLoaded}
+	for _, part := range [][]Series{{d.Running}, d.Waiting, d.KVUsage, single} {
 		for _, s := range part {
 			if s.Name != "" {
 				named = append(named, s)

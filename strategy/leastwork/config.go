@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
@@ -42,6 +43,10 @@ type Config struct {
 	// the uncached part of a prompt with Tokens is exact at a target with a trusted
 	// stream. nil: there is none, and only the sent prompts are known.
 	Index *kvindex.Index
+	// Adapters models which LoRA adapters the targets have loaded: for a prompt with an Adapter, its cost of a load is
+	// added. A fleet that scrapes pages has the same one. nil: one of the Strategy's own, which sees the requests that
+	// it sends.
+	Adapters *adapters.Slots
 	// PresumeFor is how long the blocks of a prompt count as resident at the target
 	// that it was sent to, before an event reports them. It ends earlier when the
 	// request has ended and the engine's events have reported it, or 200 ms after the
@@ -69,7 +74,7 @@ type Config struct {
 }
 
 // WithDefaults returns c with the default in place of each field that is zero and
-// has one, but for Trie, which New makes.
+// has one, but for Trie and Adapters, which New makes.
 func (c Config) WithDefaults() Config {
 	c.MissWeight = cmp.Or(c.MissWeight, 5)
 	c.ContextWeight = cmp.Or(c.ContextWeight, 0.2)
@@ -103,5 +108,9 @@ func (c *Config) open() (text *textcache.Cache, tokens *tokencache.Cache, err er
 		Index: c.Index, PresumeFor: c.PresumeFor, BlockSize: c.BlockSize, Now: c.Now,
 	}, text)
 	bad.Add(err)
+	if c.Adapters == nil {
+		c.Adapters, err = adapters.New(adapters.Config{Share: c.Share, Now: c.Now})
+		bad.Add(err)
+	}
 	return text, tokens, bad.Err()
 }

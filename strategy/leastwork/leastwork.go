@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/internal/tokencache"
@@ -44,6 +45,9 @@ const Name = "least_work"
 // the one with the fewest, a beginning that 32 or more recorded prompts share counts
 // on it only as much as on the others. A common system prompt is thus computed once
 // on each target, and a conversation stays.
+//
+// A prompt with an Adapter costs more at targets that do not have it loaded, by Config.Adapters: the tokens of a load,
+// and of the load that it will cost to have the evicted adapter back. Weight does not divide these.
 //
 // There is no threshold: a hot prefix spills when the queue at its target costs
 // more than computing it again, and a slow target, which keeps its requests
@@ -96,6 +100,7 @@ type scratch struct {
 	inFlight []*inFlight // shared
 	peers    []peering.Gauge
 	poured   []textcache.Glass
+	loads    []float64 // the cost of the prompt's adapter
 }
 
 // view is the result of one look at the targets.
@@ -155,6 +160,10 @@ func (s *Strategy) look(v *view, p *router.Prompt, targets []router.Target, r *s
 	}
 	if known > 0 && known < v.ready { // else nobody asks for it
 		v.mean = v.meanWork(targets, known)
+	}
+	r.loads = r.loads[:0]
+	if p.Adapter != "" {
+		r.loads = s.cfg.Adapters.Costs(p.Adapter, targets, r.loads)
 	}
 	v.level = s.level(v, targets)
 }
@@ -230,6 +239,9 @@ func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
 	if t.Load.Known {
 		work = v.work[i]
 	}
+	if len(v.loads) > 0 {
+		work += v.loads[i]
+	}
 	return work + s.cfg.MissWeight*v.asTokens(v.size-v.worth[i])/strategy.Weight(t)
 }
 
@@ -302,6 +314,9 @@ func (s *Strategy) pick(p *router.Prompt, targets []router.Target, r *scratch) (
 	}
 	i := s.choose(&v, p, targets)
 	m := &memo{text: *textcache.NewMemo(v.key), tokens: int64(v.asTokens(v.size))}
+	if p.Adapter != "" {
+		m.work = float64(max(targets[i].Load.Prefill, 0)) + v.asTokens(v.size-v.held[i])
+	}
 	if v.tokens {
 		m.indexed = s.tokens.Indexed(targets[i].ID, i, &v.exact)
 	}
@@ -369,6 +384,8 @@ func (v *view) reason(i int) router.Reason {
 type memo struct {
 	text     textcache.Memo
 	tokens   int64                   // of the prompt
+	work     float64                 // tokens to prefill until its first token, if it has an adapter
+	adapter  *adapters.Use           // nil if it has none
 	indexed  int                     // as tokencache.Cache.Indexed
 	inFlight *inFlight               // while the request is counted there
 	presumed *tokencache.Presumption // nil once it is settled
@@ -391,6 +408,11 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 		if m.tokens > 0 {
 			m.inFlight = s.contexts.add(d.Target.ID, m.tokens)
 		}
+		if d.Prompt.Adapter != "" {
+			m.adapter = s.cfg.Adapters.Sent(d.Target.ID, d.Prompt.Adapter, m.work)
+		}
+	case stage == router.FirstToken:
+		m.adapter.FirstToken()
 	case stage.Final():
 		if m.text.TakenBack() {
 			s.tokens.Drop(m.presumed)
@@ -403,6 +425,7 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 			m.inFlight.end(m.tokens)
 			m.inFlight = nil
 		}
+		m.adapter.End(stage)
 	}
 }
 
@@ -412,4 +435,5 @@ func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
 	s.tokens.Forget(id)
 	s.contexts.forget(id)
+	s.cfg.Adapters.Forget(id)
 }

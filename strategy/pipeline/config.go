@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/internal/configerr"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/strategy"
@@ -33,6 +34,12 @@ type Config struct {
 	// beginning, that the target has been sent before. 0 means 1; less than 0:
 	// off.
 	AffinityWeight float64
+	// Adapters models which LoRA adapters the targets have loaded, and makes a scorer: for a prompt with an Adapter,
+	// AdapterWeight is the weight of 1 / (1 + l), with l the cost there in loads: 1 if it is loaded, 1/2 if a slot is
+	// free. A fleet that scrapes pages has the same one. nil: there is no such scorer. A weight of 0 means 2; less than
+	// 0: off.
+	Adapters      *adapters.Slots
+	AdapterWeight float64
 	// Scorers are the caller's own, in addition to those above.
 	Scorers []Weighted
 
@@ -101,6 +108,7 @@ const (
 	StaticName   = "static"
 	LoadName     = "load"
 	AffinityName = "affinity"
+	AdapterName  = "adapter"
 )
 
 // WithDefaults returns c with the default in place of each field that is zero and
@@ -111,6 +119,7 @@ func (c Config) WithDefaults() Config {
 	c.LoadWeight = cmp.Or(c.LoadWeight, 2)
 	c.LoadHalf = cmp.Or(c.LoadHalf, 4)
 	c.AffinityWeight = cmp.Or(c.AffinityWeight, 1)
+	c.AdapterWeight = cmp.Or(c.AdapterWeight, 2)
 	c.Scorers = slices.Clone(c.Scorers)
 	for i := range c.Scorers {
 		w := &c.Scorers[i]
@@ -144,6 +153,7 @@ func (c *Config) open() (err error) {
 	number("StaticWeight", c.StaticWeight)
 	number("LoadWeight", c.LoadWeight)
 	number("AffinityWeight", c.AffinityWeight)
+	number("AdapterWeight", c.AdapterWeight)
 	for i, w := range c.Scorers {
 		number(fmt.Sprintf("Scorers[%d].Weight", i), w.Weight)
 		bad.Check(w.Scorer != nil, fmt.Sprintf("Scorers[%d].Scorer", i), nil, "set")
@@ -173,5 +183,8 @@ func (c *Config) scorers() []Weighted {
 		{Name: LoadName, Scorer: loadScorer{half: c.LoadHalf}, Weight: c.LoadWeight},
 		{Name: AffinityName, Scorer: ScorerFunc(scoreAffinity), Weight: c.AffinityWeight},
 	}, c.Scorers...)
+	if c.Adapters != nil {
+		all = append(all, Weighted{Name: AdapterName, Scorer: adapterScorer{c.Adapters}, Weight: c.AdapterWeight})
+	}
 	return slices.DeleteFunc(all, func(w Weighted) bool { return w.Weight < 0 })
 }

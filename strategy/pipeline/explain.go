@@ -59,15 +59,18 @@ func (s *Strategy) Details(ctx context.Context, p router.Prompt, targets []route
 	for n, i := range at {
 		d := Detail{Candidate: router.Candidate{
 			Target: o.Targets[i], Cached: o.Cached[i], Length: o.Length, Unit: o.Unit,
-			Score: quotient(r.sums[i], s.weights), Reason: s.reason(r, i),
+			Score: quotient(r.sums[i], s.weightsFor(r)), Reason: s.reason(r, i),
 		}}
-		if s.weights > 0 && s.pinned(r, i) {
+		if s.weightsFor(r) > 0 && s.pinned(r, i) {
 			d.Score = 1
 		}
 		if n > 0 {
 			d.Reason = s.passedOver(r, at[0], i)
 		}
 		for k, w := range s.scorers {
+			if r.idle(w) {
+				continue
+			}
 			d.Parts = append(d.Parts, Part{Name: w.Name, Weight: w.Weight, Score: r.parts[k][i]})
 		}
 		out = append(out, d)
@@ -76,7 +79,7 @@ func (s *Strategy) Details(ctx context.Context, p router.Prompt, targets []route
 		return cmp.Or(cmp.Compare(min(a.Target.State, 1), min(b.Target.State, 1)), cmp.Compare(a.Target.ID, b.Target.ID))
 	})
 	for _, c := range r.dropped {
-		if s.weights == 0 && c.Target.State == router.Ready {
+		if s.weightsFor(r) == 0 && c.Target.State == router.Ready {
 			c.Score = math.NaN()
 		}
 		out = append(out, Detail{Candidate: c})

@@ -141,6 +141,12 @@ func (s *Strategy) rate(ctx context.Context, r *scratch, trace *Trace) {
 		score := resize(r.score, n)
 		r.score = score
 		clear(score)
+		if r.idle(*w) {
+			if r.explain {
+				r.parts = append(r.parts, slices.Clone(score))
+			}
+			continue
+		}
 		w.Scorer.Score(ctx, &r.offer, score)
 		bad := BadScores{Scorer: w.Name}
 		for i, x := range score {

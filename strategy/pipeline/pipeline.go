@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/adapters"
 	"github.com/warmroute/router/internal/peering"
 	"github.com/warmroute/router/internal/textcache"
 	"github.com/warmroute/router/strategy"
@@ -71,6 +72,7 @@ type Strategy struct {
 	cfg     Config
 	scorers []Weighted
 	weights float64 // their sum
+	adapter float64 // of it, the adapters' scorer
 	cache   *textcache.Cache
 	scratch sync.Pool    // of *scratch
 	peers   peering.Node // nil: none
@@ -94,6 +96,9 @@ func New(c Config) (*Strategy, error) {
 	s.cache.Join(c.Share)
 	for _, w := range s.scorers {
 		s.weights += w.Weight
+		if _, ok := w.Scorer.(adapterScorer); ok {
+			s.adapter = w.Weight
+		}
 	}
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
@@ -108,8 +113,10 @@ func (s *Strategy) Sessions() *Sessions { return s.cfg.Sessions }
 
 // memo is the data that a Decision carries from Pick to Record.
 type memo struct {
-	cache textcache.Memo
-	visit visit
+	cache   textcache.Memo
+	visit   visit
+	work    float64       // tokens to prefill until the first token
+	adapter *adapters.Use // nil if the prompt has none
 }
 
 // Pick chooses a target. It draws one random number a call if there is a
@@ -151,7 +158,7 @@ func (s *Strategy) pick(ctx context.Context, p *router.Prompt, targets []router.
 		Length: r.offer.Length,
 		Unit:   r.offer.Unit,
 		Reason: s.reason(r, i),
-		Memo:   &memo{cache: *textcache.NewMemo(r.key)},
+		Memo:   &memo{cache: *textcache.NewMemo(r.key), work: r.offer.work(i)},
 	}, nil
 }
 
@@ -186,7 +193,7 @@ func (s *Strategy) choose(ctx context.Context, r *scratch) int {
 		}
 	}
 	if s.cfg.Selector != nil {
-		if i := s.cfg.Selector.Select(ctx, &r.offer, r.means(s.weights), rand); i >= 0 && i < len(r.offer.Targets) {
+		if i := s.cfg.Selector.Select(ctx, &r.offer, r.means(s.weightsFor(r)), rand); i >= 0 && i < len(r.offer.Targets) {
 			return i
 		}
 	}
@@ -261,7 +268,7 @@ func (s *Strategy) reason(r *scratch, i int) router.Reason {
 		return ReasonSession
 	case len(o.Targets) == 1:
 		return router.ReasonOnly
-	case s.weights == 0 && s.cfg.Selector == nil:
+	case s.weightsFor(r) == 0 && s.cfg.Selector == nil:
 		return router.ReasonRandom
 	case s.cfg.AffinityWeight < 0:
 		return ReasonBestScore
@@ -274,7 +281,7 @@ func (s *Strategy) reason(r *scratch, i int) router.Reason {
 func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 	m, ok := d.Memo.(*memo)
 	if ok {
-		s.cache.Record(&d, &m.cache, &o)
+		s.recordAdapter(m, &d, s.cache.Record(&d, &m.cache, &o))
 	} else {
 		s.cache.Record(&d, nil, &o)
 	}
@@ -295,6 +302,7 @@ func (s *Strategy) Record(d router.Decision, o router.Outcome) {
 func (s *Strategy) Forget(id string) {
 	s.cache.Forget(id)
 	s.cfg.Sessions.forget(id)
+	s.cfg.Adapters.Forget(id)
 }
 
 // quotient returns sum as the weighted mean of scores, NaN if there are none.
