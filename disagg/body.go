@@ -14,6 +14,8 @@ import (
 
 // The headers of llm-d: the sidecar of a decode engine has the prompt computed at the
 // first one's address, and an engine pulls blocks from the second one's. Both are host:port.
+// A Splitter with the protocol Sidecar sends the first one. It never sends the second one, since it
+// chooses the target that has the blocks; a host that wants it adds it to Attempt.Header's copy.
 const (
 	HeaderPrefiller = "X-Prefiller-Host-Port"
 	HeaderSource    = "X-Kv-Cache-Source-Host-Port"

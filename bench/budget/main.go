@@ -28,6 +28,7 @@ var groups = []struct {
 	{"trie", trieRows},
 	{"kvindex", kvindexRows},
 	{"prompt", promptRows},
+	{"disagg", disaggRows},
 	{"route", routeRows},
 	{"queue", queueRows},
 	{"share", shareRows},
