@@ -293,6 +293,7 @@ func TestLearn(t *testing.T) {
 				CachedTokens:   int(after.CachedTokens - before.CachedTokens),
 				OutputTokens:   int(after.OutputTokens - before.OutputTokens),
 				CachedReported: true,
+				Streamed:       strings.Contains(tail, "stream"),
 			}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("%s%s (-want +got):\n%s", path, tail, d)
