@@ -57,7 +57,10 @@ func ExampleSplitter() {
 			return router.Outcome{Status: resp.StatusCode}, nil
 		})
 	fmt.Println(err, s.Stats().Split, p.Stats().Finished, d.Stats().ExternalTokens > 0, hub.Pinned())
-	// Output: <nil> 1 1 true 0
+	fmt.Println(s.Place(router.Target{ID: p.URL}).Role, s.Place(router.Target{}).Role)
+	// Output:
+	// <nil> 1 1 true 0
+	// prefill both
 }
 
 func Example_bodies() {
