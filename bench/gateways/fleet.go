@@ -324,6 +324,20 @@ func (f *fleet) alike(ctx context.Context, conversations [][]workload.Message) (
 	return float64(good) / float64(max(pairs, 1)), worst, nil
 }
 
+// alikeAgain waits until all gateways believe the same of conversations, and returns how long that took.
+func (f *fleet) alikeAgain(ctx context.Context, conversations [][]workload.Message) (time.Duration, error) {
+	for start := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		same, worst, err := f.alike(ctx, conversations)
+		took := time.Since(start)
+		if err != nil || same == 1 {
+			return took, err
+		}
+		if took > time.Minute {
+			return took, fmt.Errorf("after %v the views are alike in %.3f, and two differ by %d bytes", took, same, worst)
+		}
+	}
+}
+
 // fleetRow is one row of fleetTable.
 type fleetRow struct {
 	summary
