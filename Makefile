@@ -18,7 +18,7 @@ OLDER     = go1.25.14
 JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
-  bench peers live clients share gateways metrics soak tools deps licenses release
+  bench pictures peers live clients share gateways metrics soak tools deps licenses release
 
 demo:
 	CGO_ENABLED=0 $(GO) -C cmd/warmroute run . demo
@@ -138,6 +138,12 @@ fuzz:
 
 bench:
 	$(GO) -C bench run ./budget
+
+# The pictures of the README: a plot of simulated runs of a recorded trace, and the live page in a Chromium.
+pictures:
+	$(GO) -C bench run . -workload mooncake-conversation -rate 1.5 -seeds 5 -plot ../docs/images/ttft.svg \
+	  -policies least_work,lmetric,dynamo,llmd_weighted,aibrix,vllm_router_threshold,sglang_threshold,round_robin
+	BROWSERTEST_README=$(CURDIR)/docs/images $(GO) -C debugui/browsertest test -count=1 -run '^TestStory$$' .
 
 # Published routers beside ours; see bench/peers. PEERS_PYTHON names a Python 3.11 that is not on PATH.
 peers:

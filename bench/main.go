@@ -40,7 +40,8 @@ func main() {
 // options are the flags.
 type options struct {
 	workloads, rates, policies, seeds, gateways, speeds, events string
-	calibration, data, json, html, profile, from, against, svg  string
+	calibration, data, json, html, plot, profile                string
+	from, against, svg                                          string
 	replicas, blocks                                            int
 	scrape, lag, share                                          time.Duration
 	drop, shareLoss                                             float64
@@ -79,6 +80,8 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.data, "data", dataFolder(), "`folder` of the recorded traces")
 	f.StringVar(&o.json, "json", "", "write everything to this `file`")
 	f.StringVar(&o.html, "html", "", "write a page with plots to this `file`")
+	f.StringVar(&o.plot, "plot", "",
+		"draw the mean TTFT of each policy, of the first workload and rate, in this `file` of SVG")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	f.StringVar(&o.from, "from", "", "compare this policy with -against, or this `file` of -json")
 	f.StringVar(&o.against, "against", "", "the policy, or the `file` of -json, that -from is compared with")
@@ -171,6 +174,11 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	}
 	if o.json != "" {
 		if err := save(o.json, func(w io.Writer) error { return json.NewEncoder(w).Encode(study) }); err != nil {
+			return err
+		}
+	}
+	if o.plot != "" {
+		if err := save(o.plot, func(w io.Writer) error { return writePlot(w, study) }); err != nil {
 			return err
 		}
 	}

@@ -212,6 +212,30 @@ func TestStartSays(t *testing.T) {
 	if strings.Contains(p.log.String(), `does not answer" target=`+good.URL) {
 		t.Error("the good target is named")
 	}
+	for path, want := range map[string]int{"/livez": 200, "/healthz": 200, "/readyz": 200} {
+		resp, err := http.Get(p.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != want {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+	alone := start(t, "-target", "http://"+dead)
+	eventually(t, "a gateway without a ready target says so", func() bool {
+		resp, err := http.Post(alone.url+"/v1/completions", "application/json",
+			strings.NewReader(`{"prompt":"x","max_tokens":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		resp, err = http.Get(alone.url + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == 503 && strings.Contains(readAll(t, resp.Body), "no target is ready")
+	})
 	eventually(t, "its cool-down is named", func() bool {
 		resp, err := http.Post(p.url+"/v1/completions", "application/json",
 			strings.NewReader(`{"prompt":"x","max_tokens":1}`))

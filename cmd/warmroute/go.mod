@@ -11,6 +11,7 @@ require (
 	github.com/warmroute/router/contrib/prometheus v0.1.0
 	github.com/warmroute/router/contrib/redis v0.1.0
 	go.uber.org/zap v1.28.0
+	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/term v0.45.0
 )
 

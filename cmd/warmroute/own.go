@@ -22,7 +22,12 @@ func (h *Handler) own(w http.ResponseWriter, r *http.Request) bool {
 	s := h.cfg.service
 	switch path := r.URL.Path; {
 	case path == "/healthz" || path == "/health":
-		h.health(w)
+		h.health(w, "")
+	case path == "/readyz":
+		h.health(w, h.unready())
+	case path == "/livez":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprintln(w, "ok")
 	case path == metricsPath && !h.cfg.Silent:
 		h.serveMetrics(w, r)
 	case path == debugPath && s.counts():
@@ -57,13 +62,26 @@ func crossOrigin(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// health answers for the gateway itself, not for the engines behind it.
-func (h *Handler) health(w http.ResponseWriter) {
+// unready returns why no request could be served; "": some could.
+func (h *Handler) unready() string {
+	for _, m := range h.cfg.service.gateway.View().Snapshot() {
+		if m.Target.State == router.Ready || m.Target.State == router.Full {
+			return ""
+		}
+	}
+	return "no target is ready"
+}
+
+// health answers for the gateway itself, not for the engines behind it: 503 if it drains, or for another reason why.
+func (h *Handler) health(w http.ResponseWriter, why string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	if h.draining.Load() {
+		why = "draining"
+	}
+	if why != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, "draining")
+		fmt.Fprintln(w, why)
 		return
 	}
 	fmt.Fprintln(w, "ok")

@@ -329,6 +329,27 @@ func (p *tab) shoot(name string) {
 	}
 }
 
+// shootFor writes a picture of the first height lines of the page, for the project's README, into the directory that
+// BROWSERTEST_README names, if it is set.
+func (p *tab) shootFor(name string, width, height int) {
+	p.t.Helper()
+	dir := os.Getenv("BROWSERTEST_README")
+	if dir == "" {
+		return
+	}
+	var r struct{ Data string }
+	p.do("Page.captureScreenshot", map[string]any{"format": "webp", "quality": 80,
+		"captureBeyondViewport": true, "clip": map[string]any{
+			"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}, &r)
+	b, err := base64.StdEncoding.DecodeString(r.Data)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".webp"), b, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // helpers are functions for eval: the number on a tile of the overview.
 const helpers = `function tile(label) {
 	const d = [...document.querySelectorAll("#tiles div")].find((d) => d.firstChild.textContent === label);

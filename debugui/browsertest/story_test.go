@@ -96,6 +96,9 @@ func TestStory(t *testing.T) {
 					t.Errorf("%s\ncontrast: %q", strings.Join(wrong, "\n"), low)
 				}
 				p.shoot(fmt.Sprintf("story-%d-%s", width, scheme))
+				if width == 1280 {
+					p.shootFor("page-"+scheme, width, 1180)
+				}
 			})
 		}
 	}
