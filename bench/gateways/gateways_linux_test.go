@@ -35,7 +35,7 @@ func TestNodes(t *testing.T) {
 // TestFleet: two gateways that share, of which one is killed, starts again, and is cut off from the other for a while.
 // No request is lost, and the views come together again.
 func TestFleet(t *testing.T) {
-	o := &options{rate: 60, scale: 0.02, think: 50 * time.Millisecond, tokens: 4, systems: 4, prefix: 4096, unique: 1024,
+	o := &options{rate: 150, scale: 0.02, think: 20 * time.Millisecond, tokens: 4, systems: 4, prefix: 4096, unique: 1024,
 		seed: 1, out: t.Output()}
 	t.Cleanup(o.started.remove)
 	ctx := t.Context()
