@@ -185,7 +185,7 @@ func (o *options) startServers(ctx context.Context, b *aBus) error {
 			}
 			s.args = []string{"--bind", host, "--port", port, "--save", "", "--dir", dir}
 		case natsCluster:
-			s.args = append(s.args, "-cluster_name", "bench", "-cluster", "nats://"+routes[i],
+			s.args = append(s.args, "-no_advertise=true", "-cluster_name", "bench", "-cluster", "nats://"+routes[i],
 				"-routes", "nats://"+strings.Join(routes, ",nats://"))
 		}
 		if err := s.start(ctx); err != nil {
