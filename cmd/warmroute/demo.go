@@ -41,6 +41,7 @@ type demo struct {
 	reply    int           // tokens of an answer
 	gateways int           // of the last chapter
 	live     *debugui.Page // shows it; nil: nothing does
+	stays    bool          // the result stays although nobody is at a terminal
 }
 
 var standardDemo = demo{
@@ -88,7 +89,7 @@ func (d demo) show(ctx context.Context, out io.Writer, address string) (err erro
 	if err := d.run(ctx, out); err != nil {
 		return err
 	}
-	if !interactive() {
+	if !d.stays && !interactive() {
 		return nil
 	}
 	fmt.Fprintf(out, "\nThe result stays on the page, %s, until Ctrl-C.\n", url)

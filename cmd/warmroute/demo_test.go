@@ -91,7 +91,7 @@ func TestLess(t *testing.T) {
 func TestDemoStays(t *testing.T) {
 	leakCheck(t)
 	d := shortDemo()
-	d.chat.Conversations, d.chat.Turns = 4, 3
+	d.chat.Conversations, d.chat.Turns, d.stays = 4, 3, true
 	var out lockedBuffer
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

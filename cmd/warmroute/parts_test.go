@@ -93,7 +93,7 @@ func TestMeter(t *testing.T) {
 		`data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}}` +
 		"\n\ndata: [DONE]\n\n"
 	first := strings.Index(stream, "\ndata:") + len("\ndata:")
-	want := router.Outcome{PromptTokens: 7, CachedTokens: 5, OutputTokens: 3, CachedReported: true}
+	want := router.Outcome{PromptTokens: 7, CachedTokens: 5, OutputTokens: 3, CachedReported: true, Streamed: true}
 	var text string
 	for cut := range len(stream) {
 		m := newMeter(&http.Response{StatusCode: 200,
