@@ -1,6 +1,9 @@
 package router
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Fleet is the set of targets that a Router chooses from, and their counters.
 // Its methods are safe for concurrent use. loadview.View is one; a gateway's own
@@ -22,6 +25,14 @@ type Fleet interface {
 type PromptChooser interface {
 	// ChoosePrompt is Choose for a request with the prompt p.
 	ChoosePrompt(ctx context.Context, p Prompt, pick func([]Target) (Decision, error)) (Decision, Flight, error)
+}
+
+// ReadyTimer is an optional part of a Fleet that knows when its targets may be Ready again.
+type ReadyTimer interface {
+	// ReadyIn returns the time until the first of the targets with these IDs that is not Ready
+	// for a request with the prompt p may be; 0: unknown. A Router asks for the RetryAfter of a
+	// *NoTargetError of a request that may not go to all targets. It is not called within Choose.
+	ReadyIn(p Prompt, ids []string) time.Duration
 }
 
 // Flight is one counted request of a Fleet: it holds the counter it raised, not

@@ -23,6 +23,7 @@ type Lease struct {
 	held     [][]string // targets with the state of Prompt.Must, until one is picked
 	sent     bool       // Sent was recorded
 	counted  time.Time  // when the target was counted; zero if nobody asks (Trace.Timed)
+	eligible []string   // targets that were not ruled out, if some were and none could be picked
 
 	mu      sync.Mutex // serialises Record for this decision
 	unwatch func() bool
@@ -104,7 +105,11 @@ func (l *Lease) choose(pick func([]Target) (Decision, error)) (d Decision, f Fli
 			l.router.strategy.Record(l.decision, Outcome{Stage: Failed, Err: err})
 		}
 	}()
+	l.eligible = nil
 	d, f, e := l.router.choose(l.ctx, l.decision.Prompt, pick)
+	if e != nil {
+		e = l.retryAfter(e)
+	}
 	if e == nil && f == nil {
 		e = errNotCounted
 	}

@@ -221,6 +221,38 @@ func TestNoTargetRetryAfter(t *testing.T) {
 	})
 }
 
+// The time is that of the targets that the request may go to: one that was ruled out does not make it shorter.
+func TestNoTargetRetryAfterOfSome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(t, loadview.Config{CoolAfter: 1, CoolBase: 8 * time.Second, Jitter: -1, FullFor: -1}, "a", "b", "c")
+		r := router.New(leastLoad(t), v, router.Options{Backoff: -1, MaxRetryAfter: -1})
+		after := map[string]time.Duration{"a": 5 * time.Second, "b": 8 * time.Second, "c": 20 * time.Second}
+		_ = r.Do(t.Context(), prompt, func(_ context.Context, l *router.Lease) (router.Outcome, error) {
+			return router.Outcome{Status: 429, RetryAfter: after[l.Decision().Target.ID]}, nil
+		})
+		some := r.Among(func(t router.Target) bool { return t.ID != "a" })
+		for name, c := range map[string]struct {
+			router  *router.Router
+			exclude []string
+			want    router.NoTargetError
+		}{
+			"all": {r, nil, router.NoTargetError{Offered: 3, NotReady: 3, RetryAfter: after["a"]}},
+			"without the quickest": {r, []string{"a"},
+				router.NoTargetError{Offered: 3, Excluded: 1, NotReady: 2, RetryAfter: after["b"]}},
+			"the slowest alone": {r, []string{"b", "a"},
+				router.NoTargetError{Offered: 3, Excluded: 2, NotReady: 1, RetryAfter: after["c"]}},
+			"among some": {some, nil,
+				router.NoTargetError{Offered: 3, Excluded: 1, NotReady: 2, RetryAfter: after["b"]}},
+			"none is left": {some, []string{"b", "c"}, router.NoTargetError{Offered: 3, Excluded: 3}},
+		} {
+			_, err := c.router.Route(t.Context(), prompt, c.exclude...)
+			if diff := cmp.Diff(error(&c.want), err); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		}
+	})
+}
+
 // Under FailOpen the whole fleet being down does not end the service: the first
 // success brings a target back.
 func TestFailOpen(t *testing.T) {

@@ -19,7 +19,7 @@ func (r *Router) pick(l *Lease, targets []Target) (Decision, error) {
 	kept := r.places(r.kept(targets, exclude))
 	offered, ok := r.open(kept)
 	if !ok {
-		return Decision{}, r.noTarget(len(targets), kept)
+		return Decision{}, l.noTarget(len(targets), kept)
 	}
 	var d Decision
 	var err error
@@ -31,10 +31,12 @@ func (r *Router) pick(l *Lease, targets []Target) (Decision, error) {
 	l.prepared = nil
 	if e, ok := err.(*NoTargetError); ok || err == ErrNoTarget {
 		// The strategy could count only the targets that it was offered.
-		none := r.noTarget(len(targets), kept)
+		none := l.noTarget(len(targets), kept)
 		if e != nil { // and those that its filters ruled out
 			none.Excluded += e.Excluded
-			none.RetryAfter = e.RetryAfter
+			if none.RetryAfter = e.RetryAfter; e.RetryAfter > 0 {
+				l.eligible = nil
+			}
 		}
 		return Decision{}, none
 	}
@@ -126,8 +128,14 @@ func (r *Router) open(kept []Target) ([]Target, bool) {
 func isFull(t Target) bool { return t.State == Full }
 
 // noTarget counts why none was picked of those that were kept of the offered targets.
-func (r *Router) noTarget(offered int, kept []Target) *NoTargetError {
+func (l *Lease) noTarget(offered int, kept []Target) *NoTargetError {
 	e := &NoTargetError{Offered: offered, Excluded: offered - len(kept)}
+	if _, ok := l.router.fleet.(ReadyTimer); ok && e.Excluded > 0 {
+		l.eligible = make([]string, len(kept))
+		for i := range kept {
+			l.eligible[i] = kept[i].ID
+		}
+	}
 	for i := range kept {
 		if kept[i].State != Ready {
 			e.NotReady++
@@ -137,6 +145,20 @@ func (r *Router) noTarget(offered int, kept []Target) *NoTargetError {
 		}
 	}
 	return e
+}
+
+// retryAfter returns err, of a Choose, with the RetryAfter of the targets that l might
+// go to, if some were ruled out.
+func (l *Lease) retryAfter(err error) error {
+	none, ok := err.(*NoTargetError)
+	if !ok || l.eligible == nil {
+		return err
+	}
+	c := *none
+	if c.RetryAfter = 0; len(l.eligible) > 0 {
+		c.RetryAfter = l.router.fleet.(ReadyTimer).ReadyIn(l.decision.Prompt, l.eligible)
+	}
+	return &c
 }
 
 // choose lets the fleet choose for a request with the prompt p.

@@ -249,9 +249,9 @@ type NoTargetError struct {
 	Offered, Excluded, NotReady int
 	// Full is how many of those that were not Ready were Full.
 	Full int
-	// RetryAfter is when the first of the fleet's targets may be Ready again,
-	// excluded ones among them, as far as the fleet knows; 0: unknown. If the request
-	// was shed, it is when a place is to be expected.
+	// RetryAfter is when the first of the targets that were not ruled out may be Ready
+	// again, as far as the fleet knows; 0: unknown. A Fleet that is no ReadyTimer speaks of all
+	// its targets. If the request was shed, it is when a place is to be expected.
 	RetryAfter time.Duration
 	// Shed says why Options.Queue gave the request up; "": it did not. Waited is how
 	// long the request had waited in it.

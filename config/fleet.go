@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/loadview"
@@ -61,6 +62,9 @@ func (f *fleet) ChoosePrompt(
 ) (router.Decision, router.Flight, error) {
 	return f.view.ChoosePart(ctx, p, f.part, pick)
 }
+
+// ReadyIn is that of a [router.ReadyTimer].
+func (f *fleet) ReadyIn(p router.Prompt, ids []string) time.Duration { return f.view.ReadyIn(p, ids) }
 
 // part returns the route's targets of all.
 func (f *fleet) part(all []router.Target) []router.Target {

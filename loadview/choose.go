@@ -17,7 +17,7 @@ var errNoPick = errors.New("loadview: Choose: pick is nil")
 // only its Target.ID is looked at, and one that was not offered is an error.
 // If pick fails or panics nothing is counted and the View goes on. A
 // *router.NoTargetError that pick returned unwrapped and without a RetryAfter comes
-// back as a copy with the time until the first Cooling or Tripped member may be Ready.
+// back as a copy with the time until the first member that was offered and is not Ready may be.
 //
 // Prefill grows by the Decision's Length-Cached (a quarter of that in bytes),
 // and falls by as much at FirstToken or Done.
@@ -91,7 +91,13 @@ func (v *View) choose(
 	if err != nil {
 		if e, ok := err.(*router.NoTargetError); ok && e != nil && e.RetryAfter == 0 {
 			c := *e
-			c.RetryAfter = v.readyIn(r, to)
+			c.RetryAfter = v.readyIn(func(yield func(string) bool) {
+				for i := range offered {
+					if !yield(offered[i].ID) {
+						return
+					}
+				}
+			}, to)
 			err = &c
 		}
 		return d, nil, err

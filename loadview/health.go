@@ -3,6 +3,7 @@ package loadview
 import (
 	"context"
 	"errors"
+	"iter"
 	"net"
 	"time"
 
@@ -299,15 +300,35 @@ func (m *member) readyIn(now time.Duration) time.Duration {
 	return max(time.Duration(max(m.cool.Load(), m.pause.Load(), m.open.Load()))-now, 0)
 }
 
-// readyIn returns the shortest time until a member may be Ready for a party, nil: for
-// anybody, that is not; 0: the time is not known.
-func (v *View) readyIn(r *roster, to *party) time.Duration {
+// ReadyIn returns the time until the first of the members with these IDs that is not Ready
+// for a request with the prompt p may be; 0: it is not known, or there is none. A member
+// that a panic puts back into service counts by its own health.
+func (v *View) ReadyIn(p router.Prompt, ids []string) time.Duration {
+	to := partyOf(&p)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.readyIn(func(yield func(string) bool) {
+		for _, id := range ids {
+			if !yield(id) {
+				return
+			}
+		}
+	}, &to)
+}
+
+// readyIn returns the shortest time until one of the members that is not Ready for a party,
+// nil: for anybody, may be; 0: the time is not known.
+func (v *View) readyIn(ids iter.Seq[string], to *party) time.Duration {
 	if v.due == 0 {
 		return 0
 	}
 	var least time.Duration
 	now := v.now()
-	for _, m := range r.members {
+	for id := range ids {
+		m := v.byID[id]
+		if m == nil {
+			continue
+		}
 		d := m.readyIn(now)
 		for _, l := range m.held(to, now) { // one is tried then
 			if l.again > now {

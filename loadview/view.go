@@ -41,6 +41,7 @@ var (
 	_ router.Forgetter = (*View)(nil)
 
 	_ router.PromptChooser = (*View)(nil)
+	_ router.ReadyTimer    = (*View)(nil)
 )
 
 // New returns a View without members, over a pool of its own. Its error is a

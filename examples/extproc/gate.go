@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -51,6 +52,14 @@ func (g gate) Changed() <-chan struct{} {
 		return n.Changed()
 	}
 	return nil
+}
+
+// ReadyIn is that of a router.ReadyTimer; 0 if the fleet is none.
+func (g gate) ReadyIn(p router.Prompt, ids []string) time.Duration {
+	if f, ok := g.Fleet.(router.ReadyTimer); ok {
+		return f.ReadyIn(p, ids)
+	}
+	return 0
 }
 
 // OnForget is that of a router.ForgetNotifier.
