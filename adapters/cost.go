@@ -9,12 +9,14 @@ import (
 	"github.com/warmroute/router/internal/rendezvous"
 )
 
-// The cost of a load against its own time, all three chosen on simulated fleets (bench/RESULTS.md).
+// The cost of a load against its own time, chosen on simulated fleets (bench/RESULTS.md).
 const (
 	// window is the number of requests over which an adapter's share of them is taken.
 	window = 2048
 	// strayed is the further cost of a load, in loads, at a target that is none of the adapter's homes.
-	strayed = 0.25
+	strayed = 0.02
+	// evicted is the greatest further cost of an eviction, in loads.
+	evicted = 2.0
 	// crowded is the further cost, in loads, of a target with all slots in use: one must become free first.
 	crowded = 1.0
 	// headroom is how many more homes an adapter gets than its share of the requests fills.
@@ -22,11 +24,11 @@ const (
 )
 
 // Costs appends to dst the cost of the adapter at each of targets, in tokens that wait for prefill: 0 if it is loaded
-// there or being loaded, a load if a slot is free, and otherwise a load and the part of a load that the evicted adapter
-// will cost: the more, the more often it is used than this one, and the less, the more other targets have it. An
-// adapter has homes, by rendezvous hashing, as many as its share of the requests needs; a load elsewhere costs a
-// quarter more, so that gateways that share nothing load a cold one in the same place. Costs changes nothing. A name
-// that is empty or too long costs nothing anywhere.
+// there or being loaded, a load if a slot is free, and otherwise up to two more for the adapter that it evicts: the
+// more, the more often that is used than this one, and the less, the more other targets have it. If all slots are in
+// use, one must become free first, which costs one more. An adapter has homes, by rendezvous hashing, as many as its
+// share of the requests needs; a load elsewhere costs a little more, so that gateways that share nothing load a cold
+// one in the same place. Costs changes nothing. A name that is empty or too long costs nothing anywhere.
 func (s *Slots) Costs(name string, targets []router.Target, dst []float64) []float64 {
 	if !s.follows(name) {
 		return append(dst, make([]float64, len(targets))...)
@@ -76,10 +78,11 @@ func (s *Slots) loads(t *target, name string, share float64) float64 {
 	}
 	v := t.victim()
 	if v == nil || v.inFlight > 0 {
-		return cost + 1 + crowded
+		return cost + evicted + crowded
 	}
 	if theirs := s.shareOf(v.adapter); theirs > 0 {
-		cost += theirs / (theirs + share) / float64(v.adapter.places)
+		part := theirs / (theirs + share)
+		cost += evicted * part * part / float64(v.adapter.places)
 	}
 	return cost
 }

@@ -193,13 +193,13 @@ func TestCosts(t *testing.T) {
 	home := s.Homes("x", []string{"resident", "free", "full", "busy", "unknown"})
 	for i := range got {
 		if got[i] > 0 && !slices.Contains(home, ts[i].ID) {
-			got[i] -= 250
+			got[i] -= 20
 		}
 	}
-	if got[0] != 0 || got[1] != 1000 || got[3] != 3000 || got[4] != 1000 {
+	if got[0] != 0 || got[1] != 1000 || got[3] != 4000 || got[4] != 1000 {
 		t.Errorf("costs %v", got)
 	}
-	if got[2] < 1800 || got[2] > 1900 { // b has about 6 times the requests of x: 1 + 6/7
+	if got[2] < 2400 || got[2] > 2520 { // b has about 6 times the requests of x: 1 + 2 (6/7)^2
 		t.Errorf("full: %v", got[2])
 	}
 	if got := s.Costs("", ts, []float64{7}); !slices.Equal(got, []float64{7, 0, 0, 0, 0, 0}) {

@@ -19,6 +19,19 @@ type Config struct {
 	Model string
 	// Adapters are the names of LoRA adapters, which requests name as model.
 	Adapters []string
+	// MaxLoras is the number of slots for adapters of each rank; 0: adapters cost nothing, and the page does not report
+	// them. A request with an adapter that is in no slot has it loaded in the step that schedules it, which takes
+	// LoadTime longer, in place of the one that was used least recently and has no request running. While all slots
+	// have some it waits, and lets others pass. At most 1,024.
+	MaxLoras int
+	// LoadTime is the time of a load, before TimeScale.
+	LoadTime time.Duration
+	// ReportLoaded adds vllm:lora_adapter_loaded to the page, which lists the slots. Without it the page lists the
+	// adapters that have requests, in vllm:lora_requests_info, as vLLM up to 0.32 does.
+	ReportLoaded bool
+	// DynamicAdapters opens /v1/load_lora_adapter and /v1/unload_lora_adapter, as vLLM's
+	// VLLM_ALLOW_RUNTIME_LORA_UPDATING does. A restart forgets what they did.
+	DynamicAdapters bool
 	// Dialect is the engine with the metrics that the replica serves; "" means VLLM.
 	Dialect Dialect
 
@@ -83,6 +96,8 @@ type Config struct {
 	// Delay is how long an Instant replica takes to answer, at any load.
 	// It needs Instant.
 	Delay time.Duration
+
+	served *served // the adapters by name, as they are now
 }
 
 // Timing is the cost of a scheduler step. Its source is the package comment's.
@@ -215,7 +230,14 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("vllmtest: Config.Adapters: %q is empty, the model's name or there twice", a)
 		}
 	}
+	if c.MaxLoras < 0 || c.MaxLoras > 1024 {
+		return c, fmt.Errorf("vllmtest: Config.MaxLoras: %d is not in 0..1024", c.MaxLoras)
+	}
+	if c.LoadTime < 0 || c.LoadTime > time.Hour {
+		return c, fmt.Errorf("vllmtest: Config.LoadTime: %v is not in 0..1 h", c.LoadTime)
+	}
 	c.Adapters = slices.Clone(c.Adapters)
+	c.served = newServed(c.Adapters)
 	if c.Addr == "" {
 		c.Addr = "127.0.0.1:0"
 	}

@@ -104,6 +104,7 @@ func (e *engine) run() {
 			continue
 		}
 		modelled := float64(e.cfg.Timing.cost(st.prefill, st.attention, st.decodeContext)) * st.slow
+		modelled += float64(st.loads) * float64(e.cfg.LoadTime)
 		cost := modelled * e.cfg.TimeScale
 		e.mu.Lock()
 		e.sched.clock.begin(now, modelled, e.cfg.TimeScale)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -24,6 +23,10 @@ func (s *Server) handler() http.Handler {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.generate(w, r, path, &f) })
 	}
 	mux.HandleFunc("POST "+pathTokenize, s.tokenize)
+	if s.cfg.DynamicAdapters {
+		mux.HandleFunc("POST "+pathLoad, s.loadAdapter)
+		mux.HandleFunc("POST "+pathUnload, s.unloadAdapter)
+	}
 	probe := func(h func(http.ResponseWriter, *generation)) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			g := s.current()
@@ -91,7 +94,7 @@ func (s *Server) models(w http.ResponseWriter, _ *generation) {
 	data := []model{{
 		ID: name, Object: "model", Created: now, OwnedBy: "vllm", Root: name, MaxModelLen: &s.cfg.MaxModelLen,
 	}}
-	for _, a := range s.cfg.Adapters {
+	for _, a := range s.cfg.served.list() {
 		data = append(data, model{ID: a, Object: "model", Created: now, OwnedBy: "vllm", Root: a, Parent: &name})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": data})
@@ -246,7 +249,7 @@ func (s *Server) simulate(
 		rep := &j.replies[i]
 		q := newSeq(j.root, p, rep.tokens(), s.cfg.BlockSize, rep.token)
 		q.slow, q.salt = fault.Slow, b.CacheSalt
-		if slices.Contains(s.cfg.Adapters, b.Model) {
+		if s.cfg.served.has(b.Model) {
 			q.adapter = b.Model
 		}
 		q.engine = g.engine(rank)

@@ -204,6 +204,10 @@ type snapshot struct {
 	asleep                   bool
 	blocksUsed, blocksCached int
 	evicted                  uint64
+
+	// Adapters. Of several ranks vLLM's page has none.
+	loaded []string
+	infos  []info
 }
 
 func (e *engine) snapshot() snapshot {
@@ -214,6 +218,7 @@ func (e *engine) snapshot() snapshot {
 		running:  len(e.sched.running), waiting: len(e.sched.waiting),
 		blocksUsed: e.sched.pool.inUse(), blocksCached: len(e.sched.pool.cached),
 		evicted: e.sched.pool.evicted,
+		loaded:  slices.Clone(e.sched.slots.loaded), infos: slices.Clone(e.sched.slots.infos),
 	}
 	for _, h := range []*histogram{
 		&s.iterationTokens, &s.promptLen, &s.outputLen, &s.ttft, &s.itl, &s.tpot,
@@ -307,6 +312,10 @@ func vllmPage(cfg *Config, s snapshot, r rank) []byte {
 	p.counter("vllm:generation_tokens", "Number of generated tokens.", "", nil, f(s.outputTokens))
 	p.counter("vllm:request_success", "Number of ended requests by reason.", "finished_reason",
 		[]string{"stop", "length", "abort", "error", "repetition"}, f(s.stopped), f(s.length), f(s.aborted), 0, 0)
+
+	if r.of == 1 {
+		p.adapters(cfg, &s)
+	}
 
 	p.first = "" // it is counted before an engine is chosen
 	p.counter("vllm:admission_rejections", "Number of requests refused at the door.", "reason",

@@ -115,7 +115,7 @@ func (c *Config) scope(b *body) (string, blockKey, error) {
 	switch {
 	case b.Model == "":
 		return c.modelName(), rootKey("", b.CacheSalt), nil
-	case slices.Contains(c.Adapters, b.Model):
+	case c.served.has(b.Model):
 		return b.Model, rootKey(b.Model, b.CacheSalt), nil
 	case c.Model == "" || c.Model == b.Model:
 		return b.Model, rootKey("", b.CacheSalt), nil

@@ -81,6 +81,7 @@ type scheduler struct {
 	running []*seq
 	waiting []*seq
 	m       *counters
+	slots   slots
 }
 
 // step is the work of one step.
@@ -91,6 +92,7 @@ type step struct {
 	attention     float64 // sum over prefilled tokens of their context
 	decodeContext float64 // sum over decoding sequences of their context
 	slow          float64
+	loads         int // of adapters
 }
 
 type work struct {
@@ -163,8 +165,13 @@ func (c *scheduler) schedule(now time.Time) step {
 			st.add(s, n)
 		}
 	}
+	var passed []*seq // they wait for a slot
 	for !preempted && len(c.waiting) > 0 && len(c.running) < c.cfg.MaxSeqs && st.tokens < c.cfg.MaxStepTokens {
 		s := c.waiting[0]
+		if !c.slotFor(s) {
+			c.waiting, passed = slices.Delete(c.waiting, 0, 1), append(passed, s)
+			continue
+		}
 		hits := max(0, c.pool.match(s.keys[:(len(s.tokens)-1)/c.cfg.BlockSize])-c.cfg.Recompute)
 		s.computed = max(hits*c.cfg.BlockSize, min(s.external, len(s.tokens)-1))
 		n := min(len(s.tokens)-s.computed, c.cfg.MaxStepTokens-st.tokens)
@@ -173,6 +180,9 @@ func (c *scheduler) schedule(now time.Time) step {
 			break
 		}
 		c.waiting = slices.Delete(c.waiting, 0, 1)
+		if c.use(s) {
+			st.loads++
+		}
 		c.running = append(c.running, s)
 		s.state = seqRunning
 		if !s.counted {
@@ -186,6 +196,7 @@ func (c *scheduler) schedule(now time.Time) step {
 		}
 		st.add(s, n)
 	}
+	c.waiting = slices.Insert(c.waiting, 0, passed...)
 	return st
 }
 
@@ -259,8 +270,10 @@ func (c *scheduler) complete(st step, now time.Time) {
 				c.drop(s)
 			}
 			s.state, s.ended = seqFinished, now
+			c.slots.touch(s.adapter)
 			c.m.finish(s)
 		}
 		s.notify()
 	}
+	c.inform(now)
 }

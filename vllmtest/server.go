@@ -248,6 +248,7 @@ func (s *Server) Restart() error {
 	if s.closed {
 		return errClosed
 	}
+	s.cfg.served.reset()
 	next := s.newGeneration()
 	s.mu.Lock()
 	old := s.gen

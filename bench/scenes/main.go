@@ -37,10 +37,12 @@ func run(args []string, out io.Writer) error {
 		return evicting(out, *seeds)
 	case "split":
 		return splitting(out, *only, *seeds)
+	case "adapters":
+		return adapting(out, *seeds)
 	case "line":
 		return lines(out, *data, *only, *seeds)
 	default:
-		return fmt.Errorf("%q is not a scene: overload, eviction, line, split", name)
+		return fmt.Errorf("%q is not a scene: overload, eviction, line, split, adapters", name)
 	}
 }
 

@@ -39,6 +39,9 @@ type Env struct {
 	// Share is this gateway's part in the fleet of gateways, nil unless Config.Share is
 	// on.
 	Share *share.Share
+	// Adapters returns the adapters that have requests in the batch of a replica, and those that have others, at this
+	// instant: what vLLM's page says of them.
+	Adapters func(id string) (running, waiting []string)
 	// Index is this gateway's index of the engines' caches, from their own events;
 	// nil unless the Policy is Exact.
 	Index *kvindex.Index
@@ -76,6 +79,11 @@ type Config struct {
 	// Attempts is the greatest number of targets that one request is sent to. 0
 	// means 3.
 	Attempts int
+	// Slots is how many LoRA adapters each replica keeps loaded; a further one is loaded within a step, which takes Load
+	// longer, in place of the one that was used least recently and has no request in the batch. A request waits, and lets
+	// others pass, while all slots have some. 0: adapters cost nothing.
+	Slots int
+	Load  Seconds
 	// Events happen to replicas.
 	Events []Event
 	// KV is how the engines' events come to the gateways of a Policy that is Exact.

@@ -44,26 +44,32 @@ type engine struct {
 
 	finished func(*seq)
 	first    func(*seq)
+
+	slots  int      // for adapters; 0: they cost nothing
+	loaded []string // adapters, the least recently used first
+	loads  int
+	toLoad instant // the time of a load
 }
 
 // seq is one attempt of a request at one engine.
 type seq struct {
-	req    int32
-	hashes []uint64
-	ids    []uint32 // tokens of prompt and output, if events report them
-	prompt int
-	output int // tokens to make
-	made   int // tokens made so far
-	have   int // tokens with computed KV
-	target int // tokens to compute before it decodes
-	decode bool
-	named  int // leading blocks that were made findable
-	blocks []int32
-	cached int  // tokens found at the first admission
-	loaded int  // of these, in CPU memory
-	met    bool // was admitted before
-	pre    bool // it computes the prompt for another replica
-	handed bool // another replica has computed the prompt, all but the last token
+	req     int32
+	adapter string
+	hashes  []uint64
+	ids     []uint32 // tokens of prompt and output, if events report them
+	prompt  int
+	output  int // tokens to make
+	made    int // tokens made so far
+	have    int // tokens with computed KV
+	target  int // tokens to compute before it decodes
+	decode  bool
+	named   int // leading blocks that were made findable
+	blocks  []int32
+	cached  int  // tokens found at the first admission
+	loaded  int  // of these, in CPU memory
+	met     bool // was admitted before
+	pre     bool // it computes the prompt for another replica
+	handed  bool // another replica has computed the prompt, all but the last token
 }
 
 func newEngine(cal *Calibration, speed float64) *engine {
@@ -86,7 +92,7 @@ func (e *engine) submit(now instant, s *seq) {
 	switch {
 	case !e.busy:
 		e.schedule(now)
-	case e.decode && e.steps > 1 && !blocked && len(e.running) < e.cal.Sequences:
+	case e.decode && e.steps > 1 && (!blocked || e.slots > 0) && len(e.running) < e.cal.Sequences:
 		// It may be admitted at the end of the step that is under way.
 		e.cut(now)
 	}
@@ -124,16 +130,26 @@ func (e *engine) schedule(now instant) {
 			chunk(s)
 		}
 	}
+	var passed []*seq // they wait for a slot
 	for !preempted && budget > 0 && e.waiting.len() > 0 && len(e.running) < e.cal.Sequences {
 		s := e.waiting.front()
+		if !e.slotFor(s) {
+			e.waiting.pop()
+			passed = append(passed, s)
+			continue
+		}
 		load, ok := e.admit(s)
 		if !ok {
 			break
 		}
 		e.waiting.pop()
+		cost += e.use(s)
 		e.running = append(e.running, s)
 		cost += e.costs.load * instant(load)
 		chunk(s)
+	}
+	for i := len(passed) - 1; i >= 0; i-- {
+		e.waiting.unpop(passed[i])
 	}
 	if len(e.running) == 0 {
 		return
@@ -266,6 +282,7 @@ func (e *engine) finish(now instant) {
 	e.running = kept
 	for _, s := range done {
 		e.release(s)
+		e.touch(s)
 	}
 	e.decode = false
 	for _, s := range done {
@@ -310,6 +327,7 @@ func (e *engine) kill(now instant) []*seq {
 		e.waiting.pop()
 	}
 	e.pool.clear()
+	e.loaded = nil
 	e.alive, e.busy = false, false
 	e.epoch++
 	return lost

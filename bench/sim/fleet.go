@@ -224,6 +224,7 @@ func (f *fleet) addEngine(speed float64) {
 	i := len(f.engines)
 	e := newEngine(&f.cfg.Calibration, speed)
 	e.single = f.cfg.single
+	e.slots, e.toLoad = f.cfg.Slots, instant(float64(f.cfg.Load)*float64(second)/speed)
 	e.first = func(s *seq) { f.firstToken(s) }
 	e.finished = func(s *seq) { f.finished(s) }
 	if f.cfg.Policy.Exact {
@@ -250,7 +251,7 @@ func (f *fleet) addGate(g int) error {
 	s, err := f.cfg.Policy.New(Env{
 		Share: gt.share,
 		Rand:  source.Uint64, Now: f.clock, Calibration: f.cfg.Calibration, Replicas: f.cfg.Replicas,
-		Index: gt.listener.index,
+		Index: gt.listener.index, Adapters: f.adapters,
 	})
 	if err != nil {
 		return fmt.Errorf("sim: %s: %w", f.cfg.Policy.Name, err)

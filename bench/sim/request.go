@@ -15,7 +15,7 @@ import (
 func (f *fleet) send(i int) {
 	r, t := &f.reqs[i], &f.cfg.Workload.Requests[i]
 	if r.attempts == 0 {
-		r.prompt = router.Prompt{Model: "bench", Session: t.Session}
+		r.prompt = router.Prompt{Model: "bench", Adapter: t.Adapter, Session: t.Session}
 		if !f.cfg.Policy.NoText {
 			r.prompt.Text = t.PromptText()
 		}
@@ -82,7 +82,8 @@ func (f *fleet) start(i int, l *router.Lease, err error) {
 // submit gives request i to engine k: all of it, its prompt alone, or all but the prompt, which was handed over.
 func (f *fleet) submit(i, k int, pre, handed bool) {
 	r, t, e := &f.reqs[i], &f.cfg.Workload.Requests[i], f.engines[k]
-	s := &seq{req: int32(i), hashes: f.hashes[i], ids: r.ids, prompt: t.Input, output: t.Output, pre: pre, handed: handed}
+	s := &seq{req: int32(i), adapter: t.Adapter, hashes: f.hashes[i], ids: r.ids, prompt: t.Input,
+		output: t.Output, pre: pre, handed: handed}
 	if pre {
 		s.output = 1
 	}

@@ -65,6 +65,9 @@ type Result struct {
 	// estimate of the best possible with this much memory. It ignores blocks in use.
 	PooledShare float64 `json:"pooled_share"`
 
+	// AdapterLoads is how many LoRA adapters the replicas loaded.
+	AdapterLoads int `json:"adapter_loads,omitempty"`
+
 	// Messages is how many the engines sent of their caches, and Gaps how often a
 	// gateway saw that some had not come.
 	Messages int `json:"messages,omitempty"`

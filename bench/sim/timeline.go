@@ -106,6 +106,9 @@ func (f *fleet) result() *Result {
 	r.Workload, r.Policy, r.Rate, r.Seed = c.Workload.Name, c.Policy.Name, c.Rate, c.Seed
 	r.Replicas, r.Gateways, r.Calibration = c.Replicas, c.Gateways, c.Calibration.Name
 	r.Requests = len(f.reqs)
+	for _, e := range f.engines {
+		r.AdapterLoads += e.loads
+	}
 	r.Span = f.span.seconds()
 	if c.Requests {
 		r.FirstTokens = make([]float64, len(f.reqs))

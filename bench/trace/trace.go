@@ -43,6 +43,8 @@ type Request struct {
 	Think time.Duration
 	// Session names the conversation, "" for none.
 	Session string
+	// Adapter names the LoRA adapter, "" for none.
+	Adapter string
 	// Prompt is the sent prompt as pieces, or Text is, if the real text is known.
 	Prompt []Piece
 	Text   string
