@@ -30,7 +30,8 @@ type ServerConfig struct {
 	User, Password string
 	// TLS is for the connections between the servers; nil: they are not encrypted. Its Certificates are shown both ways,
 	// so each needs one for servers and for clients. Those of others are checked by RootCAs, whichever side began, and
-	// by ServerName: "" means the host of Peers if it is one name for all, else the address that is dialed.
+	// by ServerName: "" means the host of Peers, a name or an address, that is dialed; or if it is one name for all, that
+	// name.
 	TLS *tls.Config
 	// Lookup is how often Run looks up the names of Peers. 0 means 5 s.
 	Lookup time.Duration
@@ -139,6 +140,13 @@ func mutual(c *tls.Config, peers []string) *tls.Config {
 	return c
 }
 
+// byName reports whether the server itself looks up the names of peers: then their certificates are checked by the name
+// of each, not by its address.
+func (s *Server) byName() bool {
+	c := s.opts.Cluster.TLSConfig
+	return c != nil && c.ServerName == ""
+}
+
 // peers looks up the addresses of Peers.
 func (s *Server) peers(ctx context.Context) []string {
 	var all []string
@@ -148,7 +156,7 @@ func (s *Server) peers(ctx context.Context) []string {
 			continue // it was checked
 		}
 		addrs := []string{host}
-		if net.ParseIP(host) == nil {
+		if net.ParseIP(host) == nil && !s.byName() {
 			if addrs, err = s.cfg.resolve(ctx, host); err != nil {
 				continue // it may be there later
 			}

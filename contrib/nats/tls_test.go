@@ -128,6 +128,19 @@ func TestClusterTLSName(t *testing.T) {
 	})
 }
 
+// TestClusterTLSNames: of peers with names of their own each is known by its own.
+func TestClusterTLSNames(t *testing.T) {
+	a := newAuthority()
+	named := freeAddr(t)
+	_, port := must2(net.SplitHostPort(named))
+	b := must(NewServer(ServerConfig{Cluster: named, TLS: a.issue("localhost")}))
+	t.Cleanup(b.Close)
+	s := must(NewServer(ServerConfig{Cluster: freeAddr(t), Peers: []string{"localhost:" + port, freeAddr(t)},
+		TLS: a.issue("", net.IPv4(127, 0, 0, 1))}))
+	t.Cleanup(s.Close)
+	until(t, "the two are connected", func() bool { return s.Peers() == 1 && b.Peers() == 1 })
+}
+
 // TestClusterTLSOthers: who has no certificate of the fleet's authority, or does not encrypt, is no peer, whichever
 // side dials.
 func TestClusterTLSOthers(t *testing.T) {
