@@ -91,13 +91,11 @@ func (v *View) choose(
 	if err != nil {
 		if e, ok := err.(*router.NoTargetError); ok && e != nil && e.RetryAfter == 0 {
 			c := *e
-			c.RetryAfter = v.readyIn(func(yield func(string) bool) {
-				for i := range offered {
-					if !yield(offered[i].ID) {
-						return
-					}
-				}
-			}, to)
+			ids := make([]string, len(offered))
+			for i := range offered {
+				ids[i] = offered[i].ID
+			}
+			c.RetryAfter = v.readyIn(ids, to)
 			err = &c
 		}
 		return d, nil, err

@@ -3,7 +3,6 @@ package loadview
 import (
 	"context"
 	"errors"
-	"iter"
 	"net"
 	"time"
 
@@ -307,24 +306,18 @@ func (v *View) ReadyIn(p router.Prompt, ids []string) time.Duration {
 	to := partyOf(&p)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.readyIn(func(yield func(string) bool) {
-		for _, id := range ids {
-			if !yield(id) {
-				return
-			}
-		}
-	}, &to)
+	return v.readyIn(ids, &to)
 }
 
 // readyIn returns the shortest time until one of the members that is not Ready for a party,
 // nil: for anybody, may be; 0: the time is not known.
-func (v *View) readyIn(ids iter.Seq[string], to *party) time.Duration {
+func (v *View) readyIn(ids []string, to *party) time.Duration {
 	if v.due == 0 {
 		return 0
 	}
 	var least time.Duration
 	now := v.now()
-	for id := range ids {
+	for _, id := range ids {
 		m := v.byID[id]
 		if m == nil {
 			continue
