@@ -298,6 +298,9 @@ func (s *study) split(ctx context.Context) (err error) {
 	if err := x.handOver(ctx, "NIXL", lengths); err != nil {
 		return err
 	}
+	if err := x.chats(ctx); err != nil {
+		return err
+	}
 	if err := x.trust(ctx); err != nil {
 		return err
 	}

@@ -98,7 +98,8 @@ type Config struct {
 }
 
 // Split is prefill and decode on different replicas, by the rule of package disagg: the one that decodes is chosen
-// first, and then one that computes the prompt, if enough of it is not cached at the former.
+// first, and then one that computes the prompt, if enough of it is not cached at the former. Simplifications: the
+// blocks of a computed prompt can be evicted at once, transfers share no network, and nothing fails.
 type Split struct {
 	// Prefill is how many replicas compute prompts only; the others decode.
 	Prefill int
