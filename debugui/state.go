@@ -72,7 +72,11 @@ type targetState struct {
 	Queued   int       `json:"queued"`
 	QueuedMS int64     `json:"queuedMs"` // age of the report; -1: none
 	Prefill  int       `json:"prefill"`
-	Limit    int       `json:"limit"` // of requests in flight, seen at refusals; 0: none
+	Limit    int       `json:"limit"`    // of requests in flight, seen at refusals; 0: none
+	Slots    int       `json:"slots"`    // for adapters; 0: nothing is known
+	Loads    uint64    `json:"loads"`    // of adapters
+	Adapters []string  `json:"adapters"` // loaded, the latest used first; 8 at most
+	Lacking  []string  `json:"lacking"`  // names of models and adapters; 8 at most
 	Picks    uint64    `json:"picks"`
 	Share    int       `json:"share"`
 	Series   []int     `json:"series"`
@@ -316,10 +320,21 @@ func member(m *loadview.Status) targetState {
 		ID: shown(t.ID), id: t.ID, State: t.State.String(), ReadyMS: m.ReadyIn.Milliseconds(), Failures: m.Failures,
 		Weight: t.Weight, Known: t.Load.Known, InFlight: t.Load.InFlight, Queued: t.Load.Queued, QueuedMS: -1,
 		Prefill: t.Load.Prefill, Limit: m.Limit,
-		Share: -1, Series: []int{}, BySize: [][2]int{},
+		Share: -1, Series: []int{}, BySize: [][2]int{}, Adapters: []string{}, Lacking: []string{},
 	}
 	if !(v.Weight > 0) { // NaN has no JSON
 		v.Weight = 1
+	}
+	if a := m.Adapters; a != nil {
+		v.Slots, v.Loads = a.Slots, a.Loads
+		for _, x := range a.Adapters {
+			if x.Loaded && len(v.Adapters) < 8 {
+				v.Adapters = append(v.Adapters, clip(x.Name, 64))
+			}
+		}
+	}
+	for _, name := range m.Lacking[:min(len(m.Lacking), 8)] {
+		v.Lacking = append(v.Lacking, clip(name, 64))
 	}
 	if m.QueuedKnown {
 		v.QueuedMS = m.QueuedAge.Milliseconds()

@@ -21,6 +21,7 @@ type instruments struct {
 	gaps, missing, malformed, overflows, replays, transitions       metric.Int64Counter
 	lag, queueWait                                                  metric.Float64Histogram
 	queueLeft, queueModels                                          metric.Int64Counter
+	adapterSlots, adaptersLoaded, namesLacking                      metric.Int64ObservableGauge
 	memoryUsed, memoryLimit                                         metric.Int64ObservableGauge
 	memoryShed                                                      metric.Int64ObservableCounter
 	queueWaiting, queueBytes, limit                                 metric.Int64ObservableGauge
@@ -135,6 +136,12 @@ func (i *instruments) make(m metric.Meter) error {
 		"Further requests at the target's engine, as last reported; the mean of the others if it did not report.")
 	i.limit = k.gauge("warmroute.target.limit", "{request}",
 		"Requests that the target was seen to take at once of one model and account, by its refusals; none: no limit.")
+	i.adapterSlots = k.gauge("warmroute.target.adapter_slots", "{adapter}",
+		"Slots of the target for LoRA adapters, as its page reports or as is supposed; none: nothing is known.")
+	i.adaptersLoaded = k.gauge("warmroute.target.adapters_loaded", "{adapter}",
+		"LoRA adapters that are loaded at the target, by the model.")
+	i.namesLacking = k.gauge("warmroute.target.names_lacking", "{name}",
+		"Models and adapters of which the target said within a minute that it does not have them.")
 	i.prefill = k.gauge("warmroute.target.prefill", "{token}",
 		"Tokens that this process sent to the target and that wait for prefill.")
 
@@ -212,6 +219,7 @@ func (i *instruments) observed() []metric.Observable {
 		i.targetsByState, i.scrapeFailing, i.inFlight, i.queued, i.prefill, i.streamsByState, i.indexTargets,
 		i.indexTrusted, i.indexBlocks,
 		i.indexStored, i.indexRemoved, i.indexEvicted, i.trieBytes, i.triePrompts, i.trieEvicted,
+		i.adapterSlots, i.adaptersLoaded, i.namesLacking,
 		i.queueWaiting, i.queueBytes, i.limit, i.memoryUsed, i.memoryLimit, i.memoryShed,
 		i.shareConnected, i.shareLoad, i.sharePeers, i.shareLag, i.shareMarks, i.shareFrames, i.shareBytes, i.shareLosses,
 		i.prefills, i.prefillsSkipped, i.prefillsReused, i.prefillsAgain, i.blocksLost, i.decodesSilent, i.targetsByRole,

@@ -108,6 +108,13 @@ func (t *Telemetry) observeFleet(s sums, fleet string, v *loadview.View) {
 		if m.Limit > 0 {
 			s.add(t.limit, m.Limit, f, target)
 		}
+		if a := m.Adapters; a != nil {
+			s.add(t.adapterSlots, a.Slots, f, target)
+			s.add(t.adaptersLoaded, a.Loaded(), f, target)
+		}
+		if len(m.Lacking) > 0 {
+			s.add(t.namesLacking, len(m.Lacking), f, target)
+		}
 		if m.ScrapeError != nil {
 			s.add(t.scrapeFailing, 1, f)
 		}

@@ -49,6 +49,16 @@ var (
 		"Requests that the target was seen to take at once of one model and account, by its refusals; none: no limit.",
 		"fleet", "target")
 
+	adapterSlots = read(gauge, "target_adapter_slots",
+		"Slots of the target for LoRA adapters, as its page reports or as is supposed; none: nothing is known.",
+		"fleet", "target")
+	adaptersLoaded = read(gauge, "target_adapters_loaded", "LoRA adapters that are loaded at the target, by the model.",
+		"fleet", "target")
+	adapterLoads = read(counter, "target_adapter_loads_total", "Loads of LoRA adapters that were seen at the target.",
+		"fleet", "target")
+	namesLacking = read(gauge, "target_names_lacking",
+		"Models and adapters of which the target said within a minute that it does not have them.", "fleet", "target")
+
 	eventStreams = read(gauge, "event_streams", "KV event streams in a state.", "fleet", "state")
 
 	indexTargets = read(gauge, "index_targets", "Targets that the index knows.", "index")
@@ -203,6 +213,14 @@ func (c *Collector) collectFleet(p page, fleet string, v *loadview.View) {
 		p.add(targetPrefill, float64(s.Target.Load.Prefill), fleet, t)
 		if s.Limit > 0 {
 			p.add(targetLimit, float64(s.Limit), fleet, t)
+		}
+		if a := s.Adapters; a != nil {
+			p.add(adapterSlots, float64(a.Slots), fleet, t)
+			p.add(adaptersLoaded, float64(a.Loaded()), fleet, t)
+			p.add(adapterLoads, float64(a.Loads), fleet, t)
+		}
+		if len(s.Lacking) > 0 {
+			p.add(namesLacking, float64(len(s.Lacking)), fleet, t)
 		}
 		if s.ScrapeError != nil {
 			p.add(scrapeFailing, 1, fleet)

@@ -116,6 +116,8 @@ export function drawTargets(s, finding) {
   const columns = [["Target"], ["State"], ["In flight", "n"], ["Queued", "n mid"], ["Waits for prefill", "n wide"], ["Picks", "n mid"], ["Cached share"], ["over time, 0 to 100%", "wide"]];
   if (s.hasWarmed) columns.push(["Recorded", "n wide"]);
   if (s.hasIndex) columns.push(["Blocks held", "n wide"]);
+  const slotted = s.targets.some((t) => t.slots || t.lacking.length);
+  if (slotted) columns.push(["LoRA adapters", "wide"]);
   const body = head($("targets"), columns);
   keyed(body, s.targets, (t) => t.id, () => el("tr"), (row, t) => {
     const queued = t.known ? num(t.queued) : "–";
@@ -137,6 +139,12 @@ export function drawTargets(s, finding) {
     ];
     if (s.hasWarmed) list.push(["td", "n wide", t.warmed, () => num(t.warmed) + (t.warmed === 1 ? " prompt" : " prompts")]);
     if (s.hasIndex) list.push(["td", "n wide", t.blocks + "/" + t.trusted, () => (t.trusted ? num(t.blocks) : [num(t.blocks) + " ", el("span", { class: "sub" }, "not trusted")])]);
+    if (slotted) {
+      list.push(["td", "wide", [t.slots, t.loads, ...t.adapters, "/", ...t.lacking].join(" "), () => [
+        t.slots ? `${num(t.adapters.length)} of ${num(t.slots)} ` : "– ",
+        el("span", { class: "sub" }, t.adapters.join(", ") + (t.loads ? ` (${num(t.loads)} loads)` : "") + (t.lacking.length ? ` lacks ${t.lacking.join(", ")}` : "")),
+      ]]);
+    }
     cells(row, list);
   });
   const all = Object.values(s.states).reduce((a, b) => a + b, 0);
