@@ -66,11 +66,10 @@ func TestFastAndWrong(t *testing.T) {
 			}
 			g := newRig(t, rigConfig{Config: Config{Log: discard}, options: router.Options{Backoff: -1}},
 				bad, good(), good(), good())
-			end := time.Now().Add(1500 * time.Millisecond)
 			var clients sync.WaitGroup
 			for i := range 12 {
 				clients.Go(func() {
-					for n := 0; time.Now().Before(end); n++ {
+					for n := range 16 {
 						body := `{"stream":true,"messages":[{"role":"user","content":"client ` + string(rune('a'+i)) +
 							` asks number ` + string(rune('a'+n%26)) + `"}]}`
 						resp := g.post(t, "/v1/chat/completions", body)
@@ -87,7 +86,7 @@ func TestFastAndWrong(t *testing.T) {
 			g.settled(t)
 			share := float64(asked.Load()) / float64(all.Load())
 			t.Logf("%d of %d requests, %.1f%%; %d failed", asked.Load(), all.Load(), 100*share, failed.Load())
-			if share > 0.1 || all.Load() < 50 {
+			if share > 0.1 {
 				t.Errorf("the wrong one got %d of %d requests", asked.Load(), all.Load())
 			}
 			if n := failed.Load(); !c.lost && n > 0 || n > asked.Load() {
