@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/errclass"
 	"github.com/warmroute/router/prompt"
 )
 
@@ -64,7 +65,7 @@ func (q *request) post(ctx context.Context, pl *router.Lease, body []byte) (*Pre
 	}
 	resp, err := c.Transport.RoundTrip(req)
 	if err != nil {
-		return broke(0, err)
+		return broke(0, errclass.Wrap(err))
 	}
 	defer resp.Body.Close()
 	rep := prompt.ReplyTo(q.Path, q.prompt)
@@ -80,7 +81,7 @@ func (q *request) post(ctx context.Context, pl *router.Lease, body []byte) (*Pre
 			break
 		}
 		if err != nil {
-			return broke(0, err)
+			return broke(0, errclass.Wrap(err))
 		}
 	}
 	o := rep.Outcome(resp.StatusCode, resp.Header)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/warmroute/router"
+	"github.com/warmroute/router/internal/errclass"
 	"github.com/warmroute/router/membudget"
 	"github.com/warmroute/router/prompt"
 )
@@ -254,7 +255,7 @@ func (x *exchange) try() (*http.Response, router.Outcome) {
 		if timer != nil {
 			timer.Stop()
 		}
-		return failed(err)
+		return failed(errclass.Wrap(err))
 	}
 	if resp.StatusCode < 100 || resp.StatusCode == http.StatusSwitchingProtocols { // nobody asked for the latter
 		resp.Body.Close()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/warmroute/router/internal/errclass"
 	"github.com/warmroute/router/internal/samples"
 )
 
@@ -206,7 +207,7 @@ func jsonError(err error) error {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("the JSON is broken: %w", err)
+	return fmt.Errorf("the JSON is broken: %w", errclass.Wrap(err))
 }
 
 // fields returns the values of the names in the object doc, nil for one

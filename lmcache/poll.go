@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/warmroute/router/internal/errclass"
 )
 
 var errRunning = errors.New("lmcache: Run: the Poller runs already")
@@ -120,7 +121,7 @@ func (p *Poller) ask(ctx context.Context, client *http.Client, s *source) (answe
 func get(ctx context.Context, client *http.Client, s *source) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint, nil)
 	if err != nil {
-		return answer{}, withoutURL(err)
+		return answer{}, errclass.Wrap(err)
 	}
 	for name, values := range s.Header {
 		req.Header[http.CanonicalHeaderKey(name)] = values
@@ -136,7 +137,7 @@ func get(ctx context.Context, client *http.Client, s *source) (answer, error) {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return answer{}, withoutURL(err)
+		return answer{}, errclass.Wrap(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch code := resp.StatusCode; {
@@ -146,16 +147,6 @@ func get(ctx context.Context, client *http.Client, s *source) (answer, error) {
 		return answer{}, fmt.Errorf("status %d", code)
 	}
 	return decode(resp.Body, s.Kind)
-}
-
-// withoutURL returns the cause of a *url.Error: the URL may have a secret in its
-// query, and the reader of the error knows the target.
-func withoutURL(err error) error {
-	var e *url.Error
-	if errors.As(err, &e) {
-		return e.Err
-	}
-	return err
 }
 
 // note publishes the result of a poll, logs it and calls the hooks.

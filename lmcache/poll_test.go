@@ -88,7 +88,7 @@ func TestBadServers(t *testing.T) {
 			_, _ = io.WriteString(w, good)
 		}, "EOF"},
 		{"long header", says(200, "X", strings.Repeat("x", 100<<10), good), "header"},
-		{"slams the door", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+		{"slams the door", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "closed early"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sent.Store(0)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/warmroute/router/internal/errclass"
 	"github.com/warmroute/router/loadview/enginepage"
 )
 
@@ -86,7 +87,7 @@ func (c *client) get(ctx context.Context, timeout time.Duration, s *source, url,
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return err
+		return errclass.Wrap(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch code := resp.StatusCode; {

@@ -118,7 +118,7 @@ func TestScrapeFailures(t *testing.T) {
 		}, "redirects are not followed"},
 		"no metrics": {text("python_info 1\n"), "neither"},
 		"NaN":        {text("vllm:num_requests_running NaN\nvllm:num_requests_waiting 0\n"), "not a number"},
-		"garbage":    {text("vllm:num_requests_running{{{ 1\n"), "vllm:num_requests_running: there is no label"},
+		"garbage":    {text("vllm:num_requests_running{{{ 1\n"), "vllm:num_requests_running: a label has no name"},
 		"endless": {func(w http.ResponseWriter, r *http.Request) bool {
 			for r.Context().Err() == nil {
 				if _, err := w.Write([]byte(strings.Repeat("# nothing\n", 1000))); err != nil {
@@ -132,7 +132,7 @@ func TestScrapeFailures(t *testing.T) {
 			_, _ = io.WriteString(w, "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n")
 			return true
 		}, "EOF"},
-		"hang": {func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, "deadline"},
+		"hang": {func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, "timed out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	router "github.com/warmroute/router"
+	"github.com/warmroute/router/internal/errclass"
 	"github.com/warmroute/router/internal/jsonscan"
 )
 
@@ -136,7 +137,7 @@ func (b *heldBody) learn(p []byte, err error) {
 		_, _ = b.reply.Write(p) // never fails
 	}
 	if err != nil && err != io.EOF {
-		b.reply.broke = err
+		b.reply.broke = errclass.Wrap(err)
 	}
 }
 

@@ -215,7 +215,7 @@ func (x *exchange) hold(a *attempt) router.Outcome {
 	begun := a.n > 0 && (r == nil || r.Begun())
 	if a.end != nil && a.end != io.EOF && !begun {
 		a.closeBody()
-		return a.failed(a.end)
+		return a.failed(x.classed(a.end))
 	}
 	if r != nil && !begun && (a.end == io.EOF || r.Wrong()) {
 		if o := r.Outcome(a.resp.StatusCode, a.resp.Header); o.Err != nil && o.Retryable() {

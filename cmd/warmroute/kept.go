@@ -6,6 +6,8 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"github.com/warmroute/router/internal/errclass"
 )
 
 // closesWithin is how long after a request a kept connection may end as one that the engine had closed. Later
@@ -57,9 +59,20 @@ func (x *exchange) roundTrip(a *attempt, request func(context.Context) *http.Req
 	var s sent
 	resp, err := x.h.cfg.Transport.RoundTrip(request(s.trace(a.ctx)))
 	if err == nil || x.h.fresh == nil || !s.closed() || a.ctx.Err() != nil {
-		return resp, err
+		return resp, x.classed(err)
 	}
 	x.h.cfg.Log.Debug("a kept connection was closed", "target", x.lease.Decision().Target.ID, "err", err)
 	x.h.reconnects.Add(1)
-	return x.h.fresh.RoundTrip(request(a.ctx))
+	resp, err = x.h.fresh.RoundTrip(request(a.ctx))
+	return resp, x.classed(err)
+}
+
+// classed returns err, of the connection to a target or of its reply, without the target's words, which may be a
+// client's. The log has them at the level debug.
+func (x *exchange) classed(err error) error {
+	if err == nil {
+		return nil
+	}
+	x.h.cfg.Log.Debug("a target's error", "target", x.lease.Decision().Target.ID, "text", errclass.Text(err))
+	return errclass.Wrap(err)
 }

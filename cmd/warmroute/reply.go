@@ -91,7 +91,7 @@ func (x *exchange) copy(a *attempt, m *meter) router.Outcome {
 			return router.Outcome{Status: status}
 		}
 		if a.end != nil {
-			o := a.failed(a.end)
+			o := a.failed(x.classed(a.end))
 			o.Status = status
 			x.h.cfg.Log.Warn("reply broke off", "path", x.r.URL.Path, "target", x.lease.Decision().Target.ID, "err", o.Err)
 			return o

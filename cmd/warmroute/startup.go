@@ -9,6 +9,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config"
+	"github.com/warmroute/router/internal/errclass"
 	"github.com/warmroute/router/loadview"
 )
 
@@ -43,7 +44,7 @@ func (s *service) askAll(ctx context.Context) {
 			switch {
 			case ctx.Err() == context.Canceled:
 			case err != nil:
-				s.log.Warn("a target does not answer", "target", m.Target.ID, "err", err)
+				s.log.Warn("a target does not answer", "target", m.Target.ID, "err", errclass.Wrap(err))
 			default:
 				_ = resp.Body.Close()
 				if resp.StatusCode >= http.StatusInternalServerError {

@@ -66,14 +66,14 @@ type rule struct {
 var rules = []rule{
 	{".", []string{"internal/peering"}},
 	{"trie", []string{"internal/idmemo", "internal/prefix", "internal/scopekey", "internal/sharers"}},
-	{"prompt", []string{"membudget", "internal/jsonscan", "internal/sse"}},
+	{"prompt", []string{"membudget", "internal/errclass", "internal/jsonscan", "internal/sse"}},
 	{"prompt/tokenmemo", []string{"membudget", "prompt", "internal/configerr", "internal/jsonscan", "internal/sse"}},
 	{"prompt/tokenize", []string{"membudget", "prompt/tokenmemo", "egress", "internal/configerr", "internal/jsonscan",
-		"internal/rendezvous"}},
+		"internal/errclass", "internal/rendezvous"}},
 	{"egress", nil},
 	{"kvindex", []string{"internal/configerr", "internal/idmemo"}},
-	{"kvindex/zmqsub", []string{"kvindex", "membudget", "egress", "internal/configerr", "internal/zmtp"}},
-	{"lmcache", []string{"egress", "internal/configerr", "internal/samples"}},
+	{"kvindex/zmqsub", []string{"kvindex", "membudget", "egress", "internal/errclass", "internal/configerr", "internal/zmtp"}},
+	{"lmcache", []string{"egress", "internal/errclass", "internal/configerr", "internal/samples"}},
 	{"loadview", []string{"adapters", "egress", "internal/configerr", "internal/peering", "loadview/enginepage"}},
 	{"loadview/enginepage", []string{"internal/samples"}},
 	{"admission", []string{"internal/configerr"}},
@@ -82,8 +82,8 @@ var rules = []rule{
 	{"share/bustest", []string{"share"}},
 	{"internal/sharing", []string{"internal/idmemo", "internal/peering"}},
 	{"membudget", []string{"internal/configerr"}},
-	{"httpproxy", []string{"membudget", "prompt", "internal/configerr"}},
-	{"disagg", []string{"membudget", "prompt", "internal/configerr", "internal/jsonscan", "internal/reqbody"}},
+	{"httpproxy", []string{"membudget", "prompt", "internal/errclass", "internal/configerr"}},
+	{"disagg", []string{"membudget", "prompt", "internal/errclass", "internal/configerr", "internal/jsonscan", "internal/reqbody"}},
 	{"debugui", []string{"adapters", "admission", "disagg", "kvindex", "loadview", "membudget", "observe", "prompt",
 		"share"}},
 	{"docs", nil}, // tests alone
@@ -110,6 +110,7 @@ var rules = []rule{
 	{"observe", []string{"share"}},
 	{"observe/streams", []string{"kvindex/zmqsub"}},
 	{"internal/tokencache", []string{"internal/configerr", "internal/textcache", "kvindex", "trie"}},
+	{"internal/errclass", []string{"egress"}},
 	{"internal/*", nil},
 }
 

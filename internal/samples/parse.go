@@ -50,7 +50,7 @@ func Parse(line string) (s Sample, ok bool, err error) {
 }
 
 // Head reads a line like Parse, but only up to its value, and returns the part of
-// the line after it.
+// the line after it. An error quotes nothing of the line but the metric's name: callers ask for those that they know.
 func Head(line string) (s Sample, rest string, ok bool, err error) {
 	c := cursor{line}
 	c.blanks()
@@ -106,7 +106,7 @@ func checkTail(rest string) error {
 		return fmt.Errorf("the exemplar: %w", err)
 	}
 	if c.rest != "" {
-		return fmt.Errorf("%q follows the exemplar", c.rest)
+		return errors.New("something follows the exemplar")
 	}
 	return nil
 }
@@ -115,11 +115,11 @@ func checkTail(rest string) error {
 // underscores, which strconv takes.
 func number(word string) (float64, error) {
 	if strings.ContainsAny(word, "pPxX_") {
-		return 0, fmt.Errorf("%q is not a number", word)
+		return 0, errors.New("a value is not a number")
 	}
 	v, err := strconv.ParseFloat(word, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a number", word)
+		return 0, errors.New("a value is not a number")
 	}
 	return v, nil
 }
@@ -157,11 +157,11 @@ func (c *cursor) timestamp() error {
 	}
 	word := c.word()
 	if v, err := number(word); err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return fmt.Errorf("%q is not a timestamp", word)
+		return errors.New("a timestamp is not a number")
 	}
 	c.blanks()
 	if c.rest != "" && c.rest[0] != '#' {
-		return fmt.Errorf("%q follows the timestamp", c.rest)
+		return errors.New("something follows the timestamp")
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (c *cursor) quoted() (string, error) {
 
 func valid(s string) error {
 	if !utf8.ValidString(s) {
-		return fmt.Errorf("%q is not UTF-8", s)
+		return errors.New("a text is not UTF-8")
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (c *cursor) labels(metric *string) ([]Label, error) {
 			return nil, err
 		}
 		if name == "" {
-			return nil, fmt.Errorf("there is no label at %.20q", c.rest)
+			return nil, errors.New("a label has no name")
 		}
 		c.blanks()
 		switch {
@@ -255,14 +255,14 @@ func (c *cursor) labels(metric *string) ([]Label, error) {
 			c.rest = c.rest[1:]
 			l := Label{Name: name}
 			if l.Value, err = c.value(); err != nil {
-				return nil, fmt.Errorf("label %q: %w", name, err)
+				return nil, fmt.Errorf("a label: %w", err)
 			}
 			if err := fits(ls, name); err != nil {
 				return nil, err
 			}
 			ls = append(ls, l)
 		case metric == nil || *metric != "":
-			return nil, fmt.Errorf("label %q has no value", name)
+			return nil, errors.New("a label has no value")
 		default:
 			*metric = name
 		}
@@ -294,7 +294,7 @@ func fits(ls []Label, name string) error {
 	}
 	for i := range ls {
 		if ls[i].Name == name {
-			return fmt.Errorf("label %q is there twice", name)
+			return errors.New("a label is there twice")
 		}
 	}
 	return nil

@@ -103,7 +103,8 @@ func (w *Conn) handshake() error {
 		return err
 	}
 	if w.cfg.Peers != nil && !slices.Contains(w.cfg.Peers, peer) {
-		return fmt.Errorf("zmtp: the peer is a %.8q socket, none that a %s can talk to", peer, w.cfg.Socket)
+		return fmt.Errorf("zmtp: the peer is a %q socket, none that a %s can talk to",
+			known(peer, "PUB", "SUB", "XPUB", "XSUB", "ROUTER", "DEALER", "REQ", "REP", "PUSH", "PULL", "PAIR"), w.cfg.Socket)
 	}
 	_ = w.c.SetDeadline(time.Time{})
 	w.from.silence = w.cfg.Silence

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Flags of a frame.
@@ -57,9 +58,18 @@ func ReadGreeting(r io.Reader) error {
 		return err
 	}
 	if mech := string(bytes.TrimRight(g[12:32], "\x00")); mech != "NULL" {
-		return fmt.Errorf("zmtp: the peer demands the security mechanism %q; only NULL is spoken", mech)
+		return fmt.Errorf("zmtp: the peer demands the security mechanism %q; only NULL is spoken",
+			known(mech, "PLAIN", "CURVE", "GSSAPI"))
 	}
 	return nil
+}
+
+// known returns word if it is one of words, and "other" otherwise: errors have none of the peer's own words.
+func known(word string, words ...string) string {
+	if slices.Contains(words, word) {
+		return word
+	}
+	return "other"
 }
 
 // AppendFrame appends a frame.

@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/warmroute/router/internal/errclass"
 )
 
 // peer is a connection as the streams see it.
@@ -199,11 +201,19 @@ func (in *inbox) receive(w wire, from *peer) error {
 		in.release()
 		if err != nil {
 			from.gone.Store(true)
-			r.notify(r.live, event{kind: disconnected, peer: from, why: err.Error()})
+			r.notify(r.live, event{kind: disconnected, peer: from, why: reason(err)})
 			return err
 		}
 		in.deliver(from, frames)
 	}
+}
+
+// reason returns why a connection ended, in our own words.
+func reason(err error) string {
+	if class := errclass.Of(err); class != errclass.Failed {
+		return class
+	}
+	return err.Error() // of zmtp or of this package
 }
 
 // deliver queues a live message, or drops it if the queue is full.

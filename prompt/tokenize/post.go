@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/warmroute/router/internal/errclass"
 	"github.com/warmroute/router/internal/jsonscan"
 	"github.com/warmroute/router/membudget"
 )
@@ -82,7 +83,7 @@ func (c *Client) post(ctx context.Context, target string, h http.Header, body []
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
+		return nil, fmt.Errorf("%w: %w", ErrFailed, errclass.Wrap(err))
 	}
 	defer resp.Body.Close()
 	// No more is read than the ids of this body can take.
@@ -94,7 +95,7 @@ func (c *Client) post(ctx context.Context, target string, h http.Header, body []
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
+		return nil, fmt.Errorf("%w: %w", ErrFailed, errclass.Wrap(err))
 	}
 	if len(b) > limit {
 		return nil, fmt.Errorf("%w: the answer is longer than %d bytes", ErrFailed, limit)
