@@ -12,7 +12,8 @@ import (
 	"github.com/warmroute/router/strategy/precisecacheaware"
 )
 
-// debugPath answers with a page of counts.
+// debugPath answers with a page of counts, which depend on the prompts of all clients: on the address of -debug if
+// there is one, and otherwise on the clients' address, unless they do not trust each other (-silent).
 const debugPath = "/debug/warmroute"
 
 // page is the content of that page.
@@ -117,6 +118,15 @@ func (s *service) precise() *preciseStats {
 		}
 	}
 	return st
+}
+
+// serveCounts answers on the address of -debug.
+func (s *service) serveCounts(w http.ResponseWriter, r *http.Request) {
+	if !s.counts() {
+		http.NotFound(w, r)
+		return
+	}
+	serveDebug(w, r, s.page())
 }
 
 func serveDebug(w http.ResponseWriter, r *http.Request, v page) {

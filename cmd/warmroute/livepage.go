@@ -24,6 +24,7 @@ import (
 type livePage struct {
 	*debugui.Page
 	parser prompt.Parser // for prompts that are tried
+	counts http.Handler  // the page of counts; nil: none
 	// name returns a route's name on the page; nil: as in the file.
 	name  func(route string) string
 	pprof bool   // serve profiles too
@@ -153,6 +154,9 @@ func (s *service) shownStreams() []debugui.Stream {
 func (l *livePage) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", l)
+	if l.counts != nil {
+		mux.Handle(debugPath, onlyHere(l.counts))
+	}
 	if l.admin != nil {
 		mux.Handle(adminPath, l.admin.handler())
 	}

@@ -326,6 +326,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		s.live = &livePage{Page: p, parser: prompt.Parser{MaxText: c.maxText}}
 		s.streams.live = s.live
+		s.live.counts = http.HandlerFunc(s.serveCounts)
 	}
 	f, o, err := c.load(s)
 	if err != nil {

@@ -30,7 +30,7 @@ func (h *Handler) own(w http.ResponseWriter, r *http.Request) bool {
 		fmt.Fprintln(w, "ok")
 	case path == metricsPath && !h.cfg.Silent:
 		h.serveMetrics(w, r)
-	case path == debugPath && s.counts():
+	case path == debugPath && s.live == nil && !h.cfg.Silent && s.counts():
 		serveDebug(w, r, s.page())
 	case r.Method == http.MethodOptions: // an engine answers for the methods and the origins
 		return false

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
@@ -289,6 +290,15 @@ func TestPage(t *testing.T) {
 	post := g.post(t, debugPath, "{}")
 	if post.StatusCode != 405 {
 		t.Errorf("POST: %s", post.Status)
+	}
+	silent := newRig(t, rigConfig{Config: Config{Log: discard, Silent: true}, events: f.events}, f.urls...)
+	if got := silent.status(t, debugPath); got != 404 {
+		t.Errorf("with -silent clients get %d", got)
+	}
+	operators := httptest.NewServer((&livePage{counts: http.HandlerFunc(silent.service.serveCounts)}).handler())
+	defer operators.Close()
+	if resp, err := http.Get(operators.URL + debugPath); err != nil || resp.StatusCode != 200 || resp.Body.Close() != nil {
+		t.Errorf("operators get %v, %v", resp, err)
 	}
 	plain := newRig(t, rigConfig{}, upstream(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(418) }))
 	if resp := plain.post(t, debugPath, "{}"); resp.StatusCode != 404 {
