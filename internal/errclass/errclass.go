@@ -30,6 +30,9 @@ const (
 	Closed      = "connection closed early"
 	Name        = "name not found"
 	TLS         = "TLS failed"
+	Authority   = "certificate of an unknown authority"
+	OtherName   = "certificate for another name"
+	Certificate = "certificate not valid"
 	Malformed   = "malformed"
 	TooLarge    = "header too large"
 	Failed      = "failed" // of no other class
@@ -89,6 +92,13 @@ func Of(err error) string {
 		kind    *json.UnmarshalTypeError
 		line    textproto.ProtocolError
 		proto   *http.ProtocolError
+
+		verify  *tls.CertificateVerificationError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+		invalid x509.CertificateInvalidError
 	)
 	switch {
 	case err == nil:
@@ -108,7 +118,13 @@ func Of(err error) string {
 		return Reset
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return Unreachable
-	case failedTLS(err):
+	case errors.As(err, &unknown):
+		return Authority
+	case errors.As(err, &host):
+		return OtherName
+	case errors.As(err, &verify), errors.As(err, &invalid):
+		return Certificate
+	case errors.As(err, &record), errors.As(err, &alert):
 		return TLS
 	case errors.As(err, &syntax), errors.As(err, &kind), errors.As(err, &line), errors.As(err, &proto),
 		strings.Contains(err.Error(), "malformed"): // net/http's errors have no type
@@ -120,17 +136,4 @@ func Of(err error) string {
 		return Closed
 	}
 	return Failed
-}
-
-func failedTLS(err error) bool {
-	var (
-		verify  *tls.CertificateVerificationError
-		record  tls.RecordHeaderError
-		alert   tls.AlertError
-		unknown x509.UnknownAuthorityError
-		host    x509.HostnameError
-		invalid x509.CertificateInvalidError
-	)
-	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) || errors.As(err, &unknown) ||
-		errors.As(err, &host) || errors.As(err, &invalid)
 }

@@ -105,7 +105,7 @@ func TestClasses(t *testing.T) {
 	denied := egress.Policy{BlockLoopback: true}.CheckURL("http://127.0.0.1")
 	for want, err := range map[string]error{
 		"": nil, errclass.Refused: refused, errclass.TimedOut: late, errclass.Name: &net.DNSError{Name: secret},
-		errclass.Canceled: fmt.Errorf("x: %w", context.Canceled), errclass.TLS: untrusted,
+		errclass.Canceled: fmt.Errorf("x: %w", context.Canceled), errclass.Authority: untrusted,
 		errclass.Malformed: json.Unmarshal([]byte(`{"`+secret+`":x}`), new(any)), errclass.Closed: io.ErrUnexpectedEOF,
 		errclass.Failed: errors.New(secret),
 	} {
