@@ -18,7 +18,7 @@ OLDER     = go1.25.14
 JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
-  bench pictures peers live clients share gateways metrics soak tools deps licenses release
+  bench pictures peers live clients share gateways metrics soak tools deps licenses release deploy
 
 demo:
 	CGO_ENABLED=0 $(GO) -C cmd/warmroute run . demo
@@ -200,3 +200,12 @@ clients:
 # bench/soak. Its two-minute form is among the tests.
 soak:
 	CGO_ENABLED=0 $(GO) -C bench run ./soak $(SOAK)
+
+# The files of deploy/ by the types and the tools of their kinds. docker build needs a daemon and is not among them.
+deploy:
+	$(GO) -C tools run ./deploy ../deploy
+	@command -v systemd-analyze >/dev/null || { echo "make deploy needs systemd-analyze (Debian: apt-get install systemd)" >&2; exit 1; }
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) -C cmd/warmroute build -o $(BIN)/warmroute .
+	sed 's#/usr/local/bin/warmroute#$(BIN)/warmroute#' deploy/warmroute.service > $(BIN)/warmroute.service
+	systemd-analyze verify $(BIN)/warmroute.service

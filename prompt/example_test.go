@@ -71,7 +71,7 @@ func ExampleParseTokenIDs() {
 	fmt.Println(errors.Is(err, prompt.ErrBadTokenIDs), err)
 	// Output:
 	// [791 6380 374] <nil>
-	// true prompt: bad token ids in x-rolter-vllm-token-ids at byte 4
+	// true prompt: bad token ids in x-warmroute-token-ids at byte 4
 }
 
 // A Parser keeps the sessions of tenants apart and knows the adapters' names.

@@ -131,7 +131,7 @@ func (r Parser) FromEmbeddings(body []byte) (router.Prompt, error) {
 // x-amp-thread-id, and the body's prompt_cache_key, conversation and
 // conversation_id. The body alone gives the other functions their key.
 //
-// The header x-rolter-vllm-token-ids, if it is not empty, goes to Tokens.
+// The header TokenIDsHeader, otherwise TokenIDsHeaderAlias, if it is not empty, goes to Tokens.
 //
 // Must has the ids of the state that only one engine has: in Responses previous_response_id and conversation, in any
 // API the file_id of a part, and the uuid of a medium without content ("media:" before it; the uuid of one with
@@ -262,8 +262,14 @@ func (r Parser) read(a api, path string, h http.Header, body []byte, hard, soft 
 		if r.Tenant != nil {
 			tenant = r.Tenant(h)
 		}
-		if ids := header(h, tokenIDsHeader); ids != "" {
-			tokens, bad := parseTokenIDs(ids)
+		field := TokenIDsHeader
+		ids := header(h, field)
+		if ids == "" {
+			field = TokenIDsHeaderAlias
+			ids = header(h, field)
+		}
+		if ids != "" {
+			tokens, bad := parseTokenIDs(field, ids)
 			if bad == nil {
 				q.Tokens = tokens
 			} else if err == nil {

@@ -7,18 +7,24 @@ import (
 	"github.com/warmroute/router/internal/jsonscan"
 )
 
-// tokenIDsHeader carries the engine's own ids of the prompt's tokens.
-const tokenIDsHeader = "x-rolter-vllm-token-ids"
+// TokenIDsHeader is the request header with the engine's own ids of the prompt's
+// tokens, as ParseTokenIDs reads them. TokenIDsHeaderAlias is its earlier name, which
+// is read if TokenIDsHeader is absent or empty.
+const (
+	TokenIDsHeader      = "x-warmroute-token-ids"
+	TokenIDsHeaderAlias = "x-rolter-vllm-token-ids"
+)
 
 // ParseTokenIDs reads the value of a token-id header: decimal numbers that fit
 // 32 bits, separated by commas that may have spaces and tabs around them.
 // Anything else, also an empty value, is an *Error of kind ErrBadTokenIDs.
 func ParseTokenIDs(header string) ([]uint32, error) {
-	ids, err := parseTokenIDs(header)
+	ids, err := parseTokenIDs(TokenIDsHeader, header)
 	return ids, asError(err)
 }
 
-func parseTokenIDs(s string) ([]uint32, *Error) {
+// parseTokenIDs reads the value s of the header field, which errors name.
+func parseTokenIDs(field, s string) ([]uint32, *Error) {
 	ids := make([]uint32, 0, strings.Count(s, ",")+1)
 	for i := 0; ; i++ {
 		if len(ids) > 0 {
@@ -30,14 +36,14 @@ func parseTokenIDs(s string) ([]uint32, *Error) {
 		}
 		id, ok := jsonscan.Uint32(s[lo:i])
 		if !ok {
-			return nil, &Error{Kind: ErrBadTokenIDs, Field: tokenIDsHeader, Offset: lo}
+			return nil, &Error{Kind: ErrBadTokenIDs, Field: field, Offset: lo}
 		}
 		ids = append(ids, id)
 		if i == len(s) {
 			return ids, nil
 		}
 		if i = skipBlanks(s, i); i == len(s) || s[i] != ',' {
-			return nil, &Error{Kind: ErrBadTokenIDs, Field: tokenIDsHeader, Offset: i}
+			return nil, &Error{Kind: ErrBadTokenIDs, Field: field, Offset: i}
 		}
 	}
 }

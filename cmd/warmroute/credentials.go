@@ -27,6 +27,7 @@ var notSecret = map[string]bool{
 	"X-Idempotency-Key":       true,
 	"Sec-Websocket-Key":       true,
 	"X-Rolter-Vllm-Token-Ids": true,
+	"X-Warmroute-Token-Ids":   true,
 }
 
 // credential reports whether a header, by its canonical name, may have a secret of a client: an API key or a token
