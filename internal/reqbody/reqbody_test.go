@@ -18,6 +18,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/internal/reqbody"
+	"github.com/warmroute/router/membudget"
 )
 
 func mustNew(t testing.TB, c reqbody.Config) *reqbody.Pool {
@@ -332,6 +333,49 @@ func BenchmarkCheck(b *testing.B) {
 	for b.Loop() {
 		if err := r.Check(body); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestMemory: bodies take the memory of their account, buffers that are used again as much as others, and give it back.
+func TestMemory(t *testing.T) {
+	b, err := membudget.New(membudget.Config{Limit: 1 << 20, Shares: map[string]float64{membudget.Bodies: 0.5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := b.Account(membudget.Bodies)
+	p := mustNew(t, reqbody.Config{Memory: a, MaxBody: 4 << 20})
+	read := func(n int) (*reqbody.Body, error) {
+		return p.Read(httptest.NewRecorder(), request(bytes.NewReader(make([]byte, n)), "10.0.0.1:1"))
+	}
+	for round := range 3 {
+		large, err := read(300 << 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(300 << 10); !errors.Is(err, reqbody.ErrBusy) || !errors.Is(err, membudget.ErrShed) {
+			t.Errorf("round %d: %v", round, err)
+		}
+		large.Release()
+		var shed *membudget.Error
+		if _, err := read(600 << 10); !errors.Is(err, reqbody.ErrTooLarge) || !errors.As(err, &shed) || !shed.Never {
+			t.Errorf("round %d: one that can never fit: %v", round, err)
+		}
+		var small []*reqbody.Body
+		for range 20 {
+			s, err := read(10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if small = append(small, s); cap(s.Bytes()) > 16<<10 {
+				t.Errorf("round %d: a small body has %d bytes", round, cap(s.Bytes()))
+			}
+		}
+		for _, s := range small {
+			s.Release()
+		}
+		if a.Used() != 0 || p.Used() != 0 {
+			t.Errorf("round %d: %d and %d bytes are left", round, a.Used(), p.Used())
 		}
 	}
 }
