@@ -37,8 +37,9 @@ type clients struct {
 	think time.Duration
 	seed  uint64
 
-	ledger *ledger
-	lost   losses
+	ledger  *ledger
+	lost    losses
+	hostile *hostile // nil: there is none
 
 	http  *http.Client
 	batch atomic.Uint64
@@ -141,6 +142,7 @@ func (c *clients) turn(ctx context.Context, random *rand.Rand, session string, s
 		return
 	case err == nil && resp.StatusCode == http.StatusOK && whole(reply, stream):
 		c.whole.Add(1)
+		c.hostile.ended(begun, true)
 		if resp.Header.Get("X-Warmroute-Attempts") != "1" {
 			c.again.Add(1)
 		}
@@ -150,6 +152,7 @@ func (c *clients) turn(ctx context.Context, random *rand.Rand, session string, s
 	default:
 		c.failed.Add(1)
 	}
+	c.hostile.ended(begun, false)
 	target, attempts, status := "", "", 0
 	if resp != nil {
 		status = resp.StatusCode

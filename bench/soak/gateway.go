@@ -60,6 +60,7 @@ func startGateway(ctx context.Context, path, config string) (*gateway, error) {
 		"-header-timeout", "4s", "-idle-timeout", "4s", "-body-timeout", "2s",
 		// So small that bodies or requests which are never let go of are soon missed.
 		"-max-bodies", strconv.Itoa(64<<20), "-max-requests", "512",
+		"-client-share", "0.9", // the good ones come from one address
 		"-drain-delay", "0s", "-grace", "10s")
 	g.cmd.Env = append(os.Environ(), fmt.Sprintf("GODEBUG=gctrace=1,schedtrace=%d,scheddetail=1",
 		sampleEvery.Milliseconds()))

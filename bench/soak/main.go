@@ -1,8 +1,9 @@
 // Command soak runs the example gateway for a long time at full rate, while
 // replicas join, leave, die, hang, sleep, refuse, answer errors, slow down and write
 // nonsense, some of them fast and under a good status; while more clients come than
-// fit, prompts break every replica, and clients go away. It says whether the
-// gateway stays as it was, and loses nothing that a healthy replica could have served:
+// fit, prompts break every replica, clients go away, and hostile ones try to take it
+// from the others. It says whether the gateway
+// stays as it was, and loses nothing that a healthy replica could have served:
 //
 //	go -C bench run ./soak              # 30 minutes
 //	go -C bench run ./soak -for 2m
@@ -41,6 +42,7 @@ func main() {
 	flag.DurationVar(&s.row, "row", time.Minute, "how `often` a row is printed")
 	flag.Uint64Var(&s.seed, "seed", 1, "of the clients' messages and the faults")
 	flag.StringVar(&s.gateway, "gateway", "", "a gateway that is built already (`path`)")
+	flag.BoolVar(&s.hostile, "hostile", true, "hostile clients, for ten seconds of every twenty")
 	flag.BoolVar(&s.verbose, "v", false, "print each fault when it occurs")
 	flag.Parse()
 	good, err := s.run(ctx)

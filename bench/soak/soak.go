@@ -24,6 +24,7 @@ type soak struct {
 	seed            uint64
 	gateway         string // path of the program; "": it is built
 	verbose         bool
+	hostile         bool // hostile clients come and go
 }
 
 // The growth that is allowed over a run. A collection's figure is in whole MB,
@@ -103,6 +104,9 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 	}
 	v := verdict{out: s.out}
 	c := &clients{url: g.url, users: s.users, think: s.think, seed: s.seed, ledger: &f.ledger}
+	if s.hostile {
+		c.hostile = newHostile(g.url)
+	}
 	f.surge = c.surge
 	r, err := s.load(ctx, f, c)
 	if err != nil {
@@ -113,6 +117,9 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 	}
 	r.judge(&v)
 	happenings(&v, f, c, s.length)
+	if c.hostile != nil {
+		c.hostile.judge(&v)
+	}
 	s.atRest(ctx, &v, f, idle)
 	stopped = true
 	v.check("the gateway ends in order", g.stop(15*time.Second))
@@ -153,6 +160,9 @@ func (s *soak) load(ctx context.Context, f *fleet, c *clients) (*readings, error
 	r := &readings{from: start.Add(s.warmUp())}
 	var wg sync.WaitGroup
 	wg.Go(func() { c.run(under) })
+	if c.hostile != nil {
+		wg.Go(func() { c.hostile.run(under) })
+	}
 	var churned error
 	wg.Go(func() {
 		if churned = f.churn(under); churned != nil {

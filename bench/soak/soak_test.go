@@ -25,7 +25,7 @@ func TestSoak(t *testing.T) {
 	}
 	s := soak{
 		out: t.Output(), length: length, users: 8, think: 150 * time.Millisecond, replicas: 6, row: 10 * time.Second, seed: 1,
-		verbose: true,
+		verbose: true, hostile: true,
 	}
 	good, err := s.run(t.Context())
 	if err != nil {
