@@ -3,6 +3,7 @@ package file
 import (
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -148,6 +149,12 @@ func (c *checker) share() {
 	}
 	if at := child(path, "cert_file"); (s.CertFile == "") != (s.KeyFile == "") && c.good(at) {
 		c.failTable(path, "cert_file and key_file go together")
+	}
+	plain := !slices.ContainsFunc(s.Bus, func(a string) bool { return strings.HasPrefix(a, "rediss://") })
+	for key, name := range map[string]string{"ca_file": s.CAFile, "cert_file": s.CertFile} {
+		if at := child(path, key); kind == BusRedis && plain && name != "" && c.good(at) {
+			c.fail(at, nil, "is for rediss://: a bus with redis:// has no TLS")
+		}
 	}
 	if kind == BusEmbedded && s.CAFile != "" && s.CertFile == "" && c.good(child(path, "ca_file")) {
 		c.fail(child(path, "ca_file"), nil, "needs cert_file: embedded servers show each other certificates")

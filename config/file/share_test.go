@@ -39,6 +39,8 @@ func TestShare(t *testing.T) {
 		{"bus = [\"nats://a:1\"]\npeers = [\"b:1\"]\n" + secret, "share.peers: is for a bus of the kind embedded"},
 		{"bus = [\"embedded://:1\"]\npeers = [\"b\"]\n" + secret, "share.peers[0]: \"b\" is not host:port"},
 		{"bus = [\"redis://a:1\"]\ncredentials_file = \"f\"\n" + secret, "share.credentials_file: is for a bus of"},
+		{"bus = [\"redis://a:1\"]\nca_file = \"f\"\n" + secret, "share.ca_file: is for rediss://"},
+		{"bus = [\"rediss://a:1\"]\nca_file = \"f\"\n" + secret, ""},
 		{"bus = [\"nats://a:1\"]\nredis_cluster = true\n" + secret, "share.redis_cluster: is for a bus of the kind redis"},
 		{"bus = [\"nats://a:1\"]\nuser_env = \"NONE\"\n" + secret, "share.user_env: names"},
 		{"bus = [\"nats://a:1\"]\nkey_file = \"f\"\n" + secret, "cert_file and key_file go together"},
