@@ -18,7 +18,7 @@ OLDER     = go1.25.14
 JOBS     ?= $(shell expr 1 + $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: demo test steps quick check lint lint-all systems older tools-test fetch check-builds race race-nested soak-race norace fuzz \
-  bench pictures peers live clients share gateways metrics soak tools deps licenses release deploy
+  bench pictures peers live clients share gateways metrics soak tools deps licenses release deploy hosts
 
 demo:
 	CGO_ENABLED=0 $(GO) -C cmd/warmroute run . demo
@@ -209,3 +209,8 @@ deploy:
 	CGO_ENABLED=0 $(GO) -C cmd/warmroute build -o $(BIN)/warmroute .
 	sed 's#/usr/local/bin/warmroute#$(BIN)/warmroute#' deploy/warmroute.service > $(BIN)/warmroute.service
 	systemd-analyze verify $(BIN)/warmroute.service
+
+# Each host example with its real program (Envoy, Caddy, a gRPC client, Echo), and the figures of docs/hosts.md.
+# HOSTS names some of them. Traefik has none: docs/hosts.md has the reason.
+hosts:
+	@GO=$(GO) tools/hosts.sh $(HOSTS)
