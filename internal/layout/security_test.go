@@ -38,3 +38,36 @@ func TestSecurityNamesTests(t *testing.T) {
 		}
 	}
 }
+
+// TestBlame: each cell of SECURITY.md's table of parties names a test, or says why there is none.
+func TestBlame(t *testing.T) {
+	text, err := os.ReadFile("../../SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "\n| party |")
+	if !found {
+		t.Fatal("there is no table of parties")
+	}
+	rows := 0
+	for i, line := range strings.Split(table, "\n")[2:] {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		if len(cells) != 5 {
+			if i == 0 || line != "" {
+				t.Errorf("%d cells in %q", len(cells), line)
+			}
+			break
+		}
+		rows++
+		for _, c := range cells[1:] {
+			reason := strings.Contains(c, "not defended") ||
+				strings.Contains(c, "trusted") || strings.HasPrefix(c, "nothing is sent")
+			if !namedTest.MatchString(c) && !reason {
+				t.Errorf("%s: a cell without a test or a reason: %q", cells[0], c)
+			}
+		}
+	}
+	if want := 9; rows != want {
+		t.Errorf("%d parties, want %d", rows, want)
+	}
+}
