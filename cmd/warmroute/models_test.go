@@ -269,13 +269,14 @@ targets = [{ provider = "dp", model = "m" }]
 		if first != again || none != 0 || some < 100 {
 			t.Errorf("conversation %d: %s, then %s with %d cached", i, first, again, some)
 		}
-		if _, other := cached("lora", text); other != 0 {
+		where, other := cached("lora", text)
+		if other != 0 {
 			t.Errorf("conversation %d: the adapter has %d cached of the model's", i, other)
 		}
 		if _, own := cached("lora", text); own < 100 {
 			t.Errorf("conversation %d: the adapter has %d cached of its own", i, own)
 		}
-		used[first] = true
+		used[first], used[where] = true, true
 	}
 	if len(used) != 2 {
 		t.Errorf("used: %v", used)
