@@ -115,7 +115,8 @@ func run(ctx context.Context, args []string) error {
 // left to Envoy's failure_mode_allow.
 func (p *Processor) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	// The rest of a message is its headers, which Envoy bounds to 60 KiB by default.
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(p.cfg.MaxBody + 1<<20))
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(p.cfg.MaxBody+1<<20), grpc.MaxHeaderListSize(64<<10),
+		grpc.ConnectionTimeout(10*time.Second))
 	extproc.RegisterExternalProcessorServer(s, p)
 	h := health.NewServer()
 	healthpb.RegisterHealthServer(s, h)

@@ -138,8 +138,12 @@ func (p *Processor) Router() *router.Router { return p.router }
 // Process serves one HTTP request. Whatever ends its stream settles the lease:
 // the reply's end, an error, Envoy when the client is gone, the server's Stop.
 func (p *Processor) Process(s extproc.ExternalProcessor_ProcessServer) error {
-	busy := p.streams.Add(1) > int64(p.cfg.MaxStreams)
-	defer p.streams.Add(-1)
+	counted, busy := false, false
+	defer func() {
+		if counted {
+			p.streams.Add(-1)
+		}
+	}()
 	x := &exchange{
 		p: p, ctx: s.Context(), bytes: p.bodyMemory.Hold(), asked: p.promptMemory.Hold(), replied: p.replyMemory.Hold(),
 	}
@@ -151,6 +155,9 @@ func (p *Processor) Process(s extproc.ExternalProcessor_ProcessServer) error {
 		}
 		if err != nil {
 			return err
+		}
+		if !counted { // a stream without a message takes no other's place
+			counted, busy = true, p.streams.Add(1) > int64(p.cfg.MaxStreams)
 		}
 		var out []*extproc.ProcessingResponse
 		if busy {
