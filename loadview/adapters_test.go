@@ -160,3 +160,27 @@ vllm:lora_requests_info{max_lora="3",running_lora_adapters="sql",waiting_lora_ad
 		t.Error("a member that left is remembered")
 	}
 }
+
+// Trace.Lacks reports a lack once, so that the caller may load the adapter there.
+func TestTraceLacks(t *testing.T) {
+	var got []string
+	v, err := loadview.New(loadview.Config{Trace: loadview.Trace{Lacks: func(id, name string) {
+		got = append(got, id+" "+name)
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Set([]loadview.Member{{ID: "a"}, {ID: "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	lacks := router.Outcome{Status: 404, Lacking: true}
+	reply(t, v, "a", router.Prompt{Model: "m", Adapter: "sql"}, lacks)
+	reply(t, v, "a", router.Prompt{Model: "m", Adapter: "sql"}, lacks)
+	reply(t, v, "b", router.Prompt{Model: "other"}, lacks)
+	reply(t, v, "b", router.Prompt{Model: "m", Adapter: "sql"}, router.Outcome{Status: 403, Lacking: true})
+	v.Loaded("a", "sql")
+	reply(t, v, "a", router.Prompt{Model: "m", Adapter: "sql"}, lacks)
+	if want := []string{"a sql", "b other", "a sql"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

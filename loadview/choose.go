@@ -251,9 +251,7 @@ func (f *flight) Done(o router.Outcome) {
 	f.prefill = 0
 	m.peers.context -= f.context
 	p.putLoad(m)
-	if lacks {
-		p.lacked(f, key, o.Status)
-	}
+	news := lacks && p.lacked(f, key, o.Status)
 	if w == success {
 		f.limit.good = true
 		m.recent.add(w)
@@ -265,6 +263,9 @@ func (f *flight) Done(o router.Outcome) {
 	}
 	p.mu.Unlock()
 	p.notify()
+	if hook := p.cfg.Load().Trace.Lacks; news && hook != nil {
+		hook(m.id, f.wanted.name())
+	}
 }
 
 // answered notes that an answer came from m.

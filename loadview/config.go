@@ -168,6 +168,10 @@ type Trace struct {
 	// page shows that the engine was restarted or fell asleep. A Router over the View passes it on
 	// to its strategy without this hook; see [View.OnForget].
 	Forget func(id string)
+	// Lacks reports that a member replied that it does not have a model or an adapter, once in the minute for which it
+	// is passed over for that. A caller that can load it there (vLLM's /v1/load_lora_adapter) does so elsewhere than in
+	// the hook, and then calls [View.Loaded]. The name may be a client's invention.
+	Lacks func(id, name string)
 	// ScrapeChanged reports that the scrapes of a member began to fail, and why, or
 	// with nil that they succeed again. Run calls it.
 	ScrapeChanged func(id string, err error)

@@ -52,18 +52,19 @@ func (l *lacks) list() []lack {
 // lacked takes in that f's member replied that it lacks what the request needs. A status of 404 is about its
 // model or adapter, which is remembered. If that is an adapter, or the member has served other models, nobody is to
 // blame. Otherwise the prompt of f is a suspect without blame: if another member serves it, as served has it, that
-// counts as a failure of f's member; otherwise no member has it.
-func (p *pool) lacked(f *flight, key uint64, status int) {
+// counts as a failure of f's member; otherwise no member has it. It reports whether the lack was not remembered before.
+func (p *pool) lacked(f *flight, key uint64, status int) (news bool) {
 	now := p.now()
 	if status == 404 && f.wanted != (wanted{}) && !f.member.gone {
+		news = !f.member.lacks.has(f.wanted, now)
 		p.noteLack(f.member, f.wanted, now)
 		others := func(l *limit) bool { return l.good && l.party.model != f.limit.party.model }
 		if f.wanted.adapter != "" || slices.ContainsFunc(f.member.limits, others) {
-			return
+			return news
 		}
 	}
 	if key == 0 {
-		return
+		return news
 	}
 	x := p.suspects.find(key, now)
 	if x == nil {
@@ -72,12 +73,13 @@ func (p *pool) lacked(f *flight, key uint64, status int) {
 	}
 	for _, b := range x.blamed {
 		if b.member == f.member {
-			return
+			return news
 		}
 	}
 	if len(x.blamed) < maxBlamed {
 		x.blamed = append(x.blamed, blame{member: f.member, epoch: f.member.epoch})
 	}
+	return news
 }
 
 // noteLack remembers that m does not have w.
