@@ -90,6 +90,12 @@ var errTooMany = errors.New("more than 100 routes")
 // call those of next.
 func (p *Page) ViewTrace(next loadview.Trace) loadview.Trace {
 	return loadview.Trace{
+		Lacks: func(id, name string) {
+			p.tell("lacks", info, id, "does not have a model or an adapter: it is passed over for that for a minute")
+			if next.Lacks != nil {
+				next.Lacks(id, name)
+			}
+		},
 		StateChanged: func(id string, from, to router.State) {
 			level := bad
 			if to == router.Ready {

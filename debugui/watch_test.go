@@ -33,6 +33,7 @@ func TestViewTrace(t *testing.T) {
 		Joined:        func(m loadview.Member) { told(m.ID + "joined") },
 		Left:          func(id string, _ int) { told(id + "left") },
 		Forget:        func(id string) { told(id + "forgot") },
+		Lacks:         func(id, name string) { told(id + name) },
 		ScrapeChanged: func(id string, err error) { told(id + "scrape") },
 	})
 	for _, h := range []loadview.Trace{h, page.ViewTrace(loadview.Trace{})} { // one of them without a next
@@ -44,6 +45,7 @@ func TestViewTrace(t *testing.T) {
 		h.Forget("d")
 		h.ScrapeChanged("e", errors.New("http://x:y@e"))
 		h.ScrapeChanged("e", nil)
+		h.Lacks("g", "lora")
 	}
 	page.StreamChanged("f", "live", "down", "connection lost")
 	page.StreamChanged("f", "down", "live", "")
@@ -52,7 +54,7 @@ func TestViewTrace(t *testing.T) {
 	var v state
 	get(t, page, "/state", &v)
 	var got []string
-	for _, e := range v.Events[:len(v.Events)-8] {
+	for _, e := range v.Events[:len(v.Events)-9] {
 		got = append(got, e.Level+" "+e.Kind+" "+e.Target+" "+e.Text)
 	}
 	want := []string{
@@ -60,6 +62,7 @@ func TestViewTrace(t *testing.T) {
 		"bad gap f gap in the events: messages are missing between 7 and 8",
 		"good stream f event stream was down, is live",
 		"bad stream f event stream was live, is down: connection lost",
+		"info lacks g does not have a model or an adapter: it is passed over for that for a minute",
 		"good scrape e its metrics page is read again",
 		"bad scrape e its metrics page cannot be read",
 		"info forgot d its cache is lost: its prompts are forgotten",
@@ -72,7 +75,7 @@ func TestViewTrace(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff("atripped aready adraining bjoined http://x:y@c/d?eleft dforgot escrape escrape",
+	if d := cmp.Diff("atripped aready adraining bjoined http://x:y@c/d?eleft dforgot escrape escrape glora",
 		strings.Join(next, " ")); d != "" {
 		t.Error(d)
 	}
