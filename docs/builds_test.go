@@ -90,7 +90,6 @@ func TestBuilds(t *testing.T) {
 		if _, err := exec.LookPath("gcc"); err != nil {
 			t.Skip("there is no gcc here")
 		}
-		build(t, "..", []string{"./kvindex/zmqsub"}, "CGO_ENABLED=1")
 		build(t, "../cmd/warmroute", []string{"."}, "CGO_ENABLED=1")
 	})
 }

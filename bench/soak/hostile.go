@@ -183,6 +183,25 @@ func (h *hostile) change() {
 	h.changes = append(h.changes, time.Now())
 }
 
+// settling is how long after an attack its bodies may be held still.
+const settling = 3 * time.Second
+
+// quiet returns the readings while no attack went on, and none had ended a moment ago.
+func (h *hostile) quiet(all []sample) []sample {
+	if h == nil {
+		return all
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool {
+		n := 0 // changes before it
+		for n < len(h.changes) && !h.changes[n].After(s.at) {
+			n++
+		}
+		return n%2 == 1 || n > 0 && s.at.Sub(h.changes[n-1]) < settling
+	})
+}
+
 // ended notes the end of a good request that began at begun, unless a period began or ended meanwhile.
 func (h *hostile) ended(begun time.Time, whole bool) {
 	if h == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,5 +102,25 @@ func TestCheck(t *testing.T) {
 		if err := s.check(); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestQuiet: readings during an attack, and shortly after it, are left out.
+func TestQuiet(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	h := &hostile{changes: []time.Time{at(10), at(20), at(30)}}
+	var all []sample
+	for i := range 40 {
+		all = append(all, sample{at: at(i), v: float64(i)})
+	}
+	var got []int
+	for _, s := range h.quiet(all) {
+		got = append(got, int(s.v))
+	}
+	if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 23, 24, 25, 26, 27, 28, 29}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len((*hostile)(nil).quiet(all)) != len(all) {
+		t.Error("readings without hostile clients are left out")
 	}
 }
