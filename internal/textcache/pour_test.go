@@ -2,6 +2,7 @@ package textcache
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,8 +61,8 @@ func TestPour(t *testing.T) {
 // TestUnseen: what others send at the moment of a choice counts, with a bound on its weight.
 func TestUnseen(t *testing.T) {
 	bus := share.NewMemory()
-	now := time.Unix(1_700_000_000, 0)
-	clock := func() time.Time { return now }
+	var now atomic.Int64 // the bus's goroutines read it
+	clock := func() time.Time { return time.Unix(1_700_000_000, now.Load()) }
 	var nodes []peering.Node
 	var shares []*share.Share
 	var caches []*Cache
@@ -87,7 +88,7 @@ func TestUnseen(t *testing.T) {
 	for i := range 400 { // both send at once, again and again
 		a.Set(int64(i+1), 0, 0)
 		b.Set(int64(i+1), 0, 0)
-		now = now.Add(6 * time.Millisecond)
+		now.Add(int64(6 * time.Millisecond))
 		shares[0].Poll()
 		shares[1].Poll()
 	}
@@ -96,7 +97,7 @@ func TestUnseen(t *testing.T) {
 		a.Set(500, 0, 0)
 		b.Set(0, 0, 0)
 		b.Set(500, 0, 0)
-		now = now.Add(6 * time.Millisecond)
+		now.Add(int64(6 * time.Millisecond))
 		shares[0].Poll()
 		shares[1].Poll()
 		q := caches[0].Unseen()
