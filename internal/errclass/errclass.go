@@ -11,7 +11,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"net/textproto"
 	"os"
 	"strings"
@@ -91,7 +90,6 @@ func Of(err error) string {
 		syntax  *json.SyntaxError
 		kind    *json.UnmarshalTypeError
 		line    textproto.ProtocolError
-		proto   *http.ProtocolError
 
 		verify  *tls.CertificateVerificationError
 		record  tls.RecordHeaderError
@@ -126,7 +124,7 @@ func Of(err error) string {
 		return Certificate
 	case errors.As(err, &record), errors.As(err, &alert):
 		return TLS
-	case errors.As(err, &syntax), errors.As(err, &kind), errors.As(err, &line), errors.As(err, &proto),
+	case errors.As(err, &syntax), errors.As(err, &kind), errors.As(err, &line),
 		strings.Contains(err.Error(), "malformed"): // net/http's errors have no type
 		return Malformed
 	case strings.Contains(err.Error(), "headers exceeded"):
