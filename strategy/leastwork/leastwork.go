@@ -96,7 +96,7 @@ type scratch struct {
 	textcache.Targets
 	exact    tokencache.Targets
 	worth    []int
-	work     []float64   // of the Ready targets of known load, for each unit of Weight
+	work     []float64   // of the Ready targets, for each unit of Weight, and the load of the prompt's adapter
 	inFlight []*inFlight // shared
 	peers    []peering.Gauge
 	poured   []textcache.Glass
@@ -115,7 +115,6 @@ type view struct {
 	most    int     // the most of it that counts for the choice
 	level   float64 // costs up to it count as equal
 	request float64 // the cost of a request unless more is known of its target
-	mean    float64 // work of a Ready target with a known load, for each unit of Weight
 }
 
 // look fills v, which is zero.
@@ -158,25 +157,35 @@ func (s *Strategy) look(v *view, p *router.Prompt, targets []router.Target, r *s
 			r.work[i] = s.workOf(v, t, i)
 		}
 	}
-	if known > 0 && known < v.ready { // else nobody asks for it
-		v.mean = v.meanWork(targets, known)
+	if known < v.ready {
+		v.assume(targets, known)
 	}
-	r.loads = r.loads[:0]
 	if p.Adapter != "" {
-		r.loads = s.cfg.Adapters.Costs(p.Adapter, targets, r.loads)
+		r.loads = s.cfg.Adapters.Costs(p.Adapter, targets, r.loads[:0])
+		for i, load := range r.loads {
+			r.work[i] += load
+		}
 	}
 	v.level = s.level(v, targets)
 }
 
-// meanWork returns the mean work of the Ready targets of known load.
-func (v *view) meanWork(targets []router.Target, known int) float64 {
+// assume gives the Ready targets of unknown load the mean work of the others, 0 if there are none.
+func (v *view) assume(targets []router.Target, known int) {
 	var sum strategy.Sum
 	for i := range targets {
 		if t := &targets[i]; t.State == router.Ready && t.Load.Known {
 			sum.Add(v.work[i])
 		}
 	}
-	return sum.Float() / float64(known)
+	mean := 0.0
+	if known > 0 {
+		mean = sum.Float() / float64(known)
+	}
+	for i := range targets {
+		if t := &targets[i]; t.State == router.Ready && !t.Load.Known {
+			v.work[i] = mean
+		}
+	}
 }
 
 // lookCached fills in the targets' cached parts.
@@ -234,15 +243,7 @@ func (s *Strategy) workOf(v *view, t *router.Target, i int) float64 {
 
 // cost is the cost of the prompt at targets[i].
 func (s *Strategy) cost(v *view, targets []router.Target, i int) float64 {
-	t := &targets[i]
-	work := v.mean
-	if t.Load.Known {
-		work = v.work[i]
-	}
-	if len(v.loads) > 0 {
-		work += v.loads[i]
-	}
-	return work + s.cfg.MissWeight*v.asTokens(v.size-v.worth[i])/strategy.Weight(t)
+	return v.work[i] + s.cfg.MissWeight*v.asTokens(v.size-v.worth[i])/strategy.Weight(&targets[i])
 }
 
 // rank is the first value that targets are compared by: less is better.
