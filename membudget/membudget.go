@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,14 +135,18 @@ func (b *Budget) Account(name string) *Account {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	byName := func(a *Account, name string) int { return cmp.Compare(a.name, name) }
-	i, found := slices.BinarySearchFunc(b.all, name, byName)
-	if !found {
-		a := &Account{budget: b, name: name}
-		a.limit.Store(b.config.of(name))
-		b.all = slices.Insert(b.all, i, a)
+	for _, a := range b.all { // they are few
+		if a.name == name {
+			return a
+		}
 	}
-	return b.all[i]
+	a := &Account{budget: b, name: name}
+	a.limit.Store(b.config.of(name))
+	b.all = append(b.all, a)
+	for i := len(b.all) - 1; i > 0 && b.all[i-1].name > name; i-- {
+		b.all[i-1], b.all[i] = b.all[i], b.all[i-1]
+	}
+	return a
 }
 
 // Stats are the sizes of a Budget in bytes. Used is what accounts have at the moment, Peak the most that they had.
