@@ -153,11 +153,11 @@ func (h *hostile) post(ctx context.Context, coding string, body []byte) error {
 	return nil
 }
 
-// run attacks by turns until ctx is done: as long as it rests.
-func (h *hostile) run(ctx context.Context) {
-	for pause(ctx, attackEvery) {
+// run rests and attacks by turns, each as long as every says, until ctx is done.
+func (h *hostile) run(ctx context.Context, every time.Duration) {
+	for pause(ctx, every) {
 		h.change()
-		during, stop := context.WithTimeout(ctx, attackEvery)
+		during, stop := context.WithTimeout(ctx, every)
 		var wg sync.WaitGroup
 		for i := range attacks {
 			for range attacks[i].clients {
@@ -182,6 +182,10 @@ func (h *hostile) change() {
 	defer h.mu.Unlock()
 	h.changes = append(h.changes, time.Now())
 }
+
+// often is the least length of a run that is attacked by turns to its end. A shorter one is attacked while it warms
+// up, so that there are readings enough without an attack.
+const often = 10 * time.Minute
 
 // settling is how long after an attack its bodies may be held still.
 const settling = 3 * time.Second

@@ -115,7 +115,7 @@ func (s *soak) run(ctx context.Context) (good bool, err error) {
 	if err := f.calm(ctx); err != nil {
 		return false, err
 	}
-	r.judge(&v, c.hostile, s.length)
+	r.judge(&v, c.hostile)
 	happenings(&v, f, c, s.length)
 	if c.hostile != nil {
 		c.hostile.judge(&v)
@@ -161,7 +161,14 @@ func (s *soak) load(ctx context.Context, f *fleet, c *clients) (*readings, error
 	var wg sync.WaitGroup
 	wg.Go(func() { c.run(under) })
 	if c.hostile != nil {
-		wg.Go(func() { c.hostile.run(under) })
+		during, every := s.length, attackEvery
+		if s.length < often {
+			during = s.warmUp() - settling
+			every = during / 2
+		}
+		attacked, done := context.WithTimeout(under, during)
+		defer done()
+		wg.Go(func() { c.hostile.run(attacked, every) })
 	}
 	var churned error
 	wg.Go(func() {
@@ -203,12 +210,9 @@ func (s *soak) load(ctx context.Context, f *fleet, c *clients) (*readings, error
 	return r, errors.Join(ended, churned, ctx.Err())
 }
 
-// judged is the least length of a run with hostile clients of which the readings are judged.
-const judged = 10 * time.Minute
-
 // judge judges the readings while no hostile client held anything: how much they make the gateway hold, within its
-// bounds, depends on the moment. A short run has too few others.
-func (r *readings) judge(v *verdict, h *hostile, length time.Duration) {
+// bounds, depends on the moment.
+func (r *readings) judge(v *verdict, h *hostile) {
 	for _, series := range []struct {
 		what  string
 		all   []sample
@@ -224,13 +228,8 @@ func (r *readings) judge(v *verdict, h *hostile, length time.Duration) {
 			continue
 		}
 		first, last, err := flat(h.quiet(series.all), r.from, series.limit)
-		what := fmt.Sprintf("%s flat: %.1f in the first third, %.1f in the last", series.what, first/series.unit,
-			last/series.unit)
-		if h != nil && length < judged {
-			v.note(what + fmt.Sprintf("; not judged: with attacks that takes %v", judged))
-			continue
-		}
-		v.check(what, err)
+		v.check(fmt.Sprintf("%s flat: %.1f in the first third, %.1f in the last", series.what, first/series.unit,
+			last/series.unit), err)
 	}
 }
 
