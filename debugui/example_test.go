@@ -57,3 +57,23 @@ func ExamplePage_Present() {
 	// Output:
 	// [{a over} {b running}]
 }
+
+// A program mounts profiles of its own next to the page: nobody reaches them by a name that DNS pointed here.
+func ExamplePage_Guard() {
+	page, err := debugui.New(debugui.Config{})
+	if err != nil {
+		panic(err)
+	}
+	h := page.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "profile") }))
+	for _, host := range []string{"127.0.0.1:6060", "localhost", "evil.example"} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil)
+		r.Host = host
+		h.ServeHTTP(w, r)
+		fmt.Println(host, w.Code)
+	}
+	// Output:
+	// 127.0.0.1:6060 200
+	// localhost 200
+	// evil.example 403
+}

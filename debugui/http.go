@@ -43,8 +43,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	if !p.mayHost(r.Host) {
-		fail(w, http.StatusForbidden, "this host name is not in debugui.Config.Hosts")
+	if !p.admits(w, r) {
 		return
 	}
 	_, name := path.Split(r.URL.Path)
@@ -84,6 +83,25 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Content-Type", kind)
 	_, _ = w.Write(b) // the client may be gone
+}
+
+// Guard returns a handler that passes on to next the requests under a Host header that the page may be reached under,
+// and refuses the others. Handlers that a program mounts next to the page need it, too. It is safe for concurrent use.
+func (p *Page) Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.admits(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// admits refuses a request under a Host header that the page must not be reached under.
+func (p *Page) admits(w http.ResponseWriter, r *http.Request) bool {
+	if p.mayHost(r.Host) {
+		return true
+	}
+	fail(w, http.StatusForbidden, "this host name is not in debugui.Config.Hosts")
+	return false
 }
 
 // mayHost reports whether the page may be reached under a Host header. A name that

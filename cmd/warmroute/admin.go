@@ -37,7 +37,7 @@ type admin struct {
 	mu sync.Mutex // one change at a time
 }
 
-// handler returns the API: every request needs the token, and asks an address of this machine by no foreign name.
+// handler returns the API: every request needs the token.
 func (a *admin) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+adminPath+"config", a.getConfig)
@@ -48,7 +48,7 @@ func (a *admin) handler() http.Handler {
 	mux.HandleFunc("DELETE "+adminPath+"providers/{name}", a.deleteProvider)
 	mux.HandleFunc("PUT "+adminPath+"providers/{name}/{source}", a.putSource)
 	mux.HandleFunc("DELETE "+adminPath+"providers/{name}/{source}", a.deleteSource)
-	return onlyHere(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(a.token)) != 1 {
@@ -57,7 +57,7 @@ func (a *admin) handler() http.Handler {
 			return
 		}
 		mux.ServeHTTP(w, r)
-	}))
+	})
 }
 
 // refusal is the body of an error.
@@ -333,7 +333,9 @@ func (a *admin) apply(next *file.File, text []byte, write bool) error {
 	}
 	err := a.service.update()
 	if err == nil && write {
-		err = replaceFile(a.path, text)
+		if err = replaceFile(a.path, text); err != nil {
+			err = errors.Join(errWrite, err)
+		}
 	}
 	if err == nil {
 		a.log.Info("the configuration was changed by the admin API", "written", write)
@@ -343,7 +345,7 @@ func (a *admin) apply(next *file.File, text []byte, write bool) error {
 		_ = a.service.update() // it worked before
 	}
 	a.log.Warn("a change by the admin API was taken back", "err", err)
-	return errors.Join(errWrite, err)
+	return err
 }
 
 // replaceFile puts text in the place of a file in one step, with the file's mode.

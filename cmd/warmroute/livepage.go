@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -155,34 +154,19 @@ func (l *livePage) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", l)
 	if l.counts != nil {
-		mux.Handle(debugPath, onlyHere(l.counts))
+		mux.Handle(debugPath, l.Guard(l.counts))
 	}
 	if l.admin != nil {
-		mux.Handle(adminPath, l.admin.handler())
+		mux.Handle(adminPath, l.Guard(l.admin.handler()))
 	}
 	if l.pprof {
 		for path, f := range map[string]http.HandlerFunc{
 			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
 		} {
-			mux.Handle("/debug/pprof/"+path, onlyHere(f))
+			mux.Handle("/debug/pprof/"+path, l.Guard(f))
 		}
 	}
 	return mux
-}
-
-// onlyHere refuses requests to a name other than localhost: one that a page of somebody else made its own by DNS.
-func onlyHere(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = strings.Trim(r.Host, "[]")
-		}
-		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" {
-			http.Error(w, "ask an address, or localhost", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // serve serves the page until stop is called, which waits for the end.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/warmroute/router"
 	"github.com/warmroute/router/config/file"
+	"github.com/warmroute/router/debugui"
 	"github.com/warmroute/router/strategy/precisecacheaware"
 	"github.com/warmroute/router/vllmtest"
 )
@@ -295,7 +296,8 @@ func TestPage(t *testing.T) {
 	if got := silent.status(t, debugPath); got != 404 {
 		t.Errorf("with -silent clients get %d", got)
 	}
-	operators := httptest.NewServer((&livePage{counts: http.HandlerFunc(silent.service.serveCounts)}).handler())
+	page := &livePage{Page: must(debugui.New(debugui.Config{})), counts: http.HandlerFunc(silent.service.serveCounts)}
+	operators := httptest.NewServer(page.handler())
 	defer operators.Close()
 	if resp, err := http.Get(operators.URL + debugPath); err != nil || resp.StatusCode != 200 || resp.Body.Close() != nil {
 		t.Errorf("operators get %v, %v", resp, err)
